@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
 from pathlib import Path
@@ -154,21 +153,6 @@ def test_csv_with_a_mark_has_the_same_predictions(tuned: Path, tmp_path: Path) -
         predict_file(tuned, rows, tmp_path / "out.jsonl", bom=True)
     with pytest.raises(UsageError, match="has an unknown extension"):
         predict_file(tuned, rows, tmp_path / "out.parquet")
-
-
-@pytest.mark.parametrize(
-    "given", ['{"review": "the film was great"}\n', "review\nthe film was great\n"], ids=["json", "csv"]
-)
-def test_a_dash_reads_and_writes_pipes(
-    tuned: Path, given: str, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
-    assert main(["predict", "-", "--model", str(tuned), "--out", "-"]) == 0
-    out, said = capfdbinary.readouterr()
-    lines = out.decode().splitlines()
-    assert len(lines) == (1 if given.startswith("{") else 2)
-    assert lines[-1].startswith('{"review"' if given.startswith("{") else "the film was great,")
-    assert b"1 rows labelled" in said or b"1 row labelled" in said
 
 
 def test_rows_in_another_encoding_are_read_by_its_name(tuned: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,10 +26,10 @@ from headwater.display import counted
 def predict(
     file: Annotated[
         Path,
-        typer.Argument(help="Rows to label: .csv, .tsv, .xlsx, .jsonl, .json, .parquet, or - for stdin."),
+        typer.Argument(help="Rows to label: .csv, .tsv, .xlsx, .jsonl, .json or .parquet."),
     ],
     model: Annotated[Path, typer.Option(help="Folder that `headwater finetune` wrote.")],
-    out: Annotated[Path, typer.Option(help="File to write: .jsonl, .csv, or - for stdout.")],
+    out: Annotated[Path, typer.Option(help="File to write: .jsonl or .csv.")],
     columns: NamedColumns = None,
     encoding: Encoding = "",
     bom: Annotated[
@@ -51,10 +50,8 @@ def predict(
     headwater predict --model sentiment new.csv --out predictions.jsonl
     """
     warn_if_shadowed(model)
-    if str(file) != "-":
-        require_file(file)
+    require_file(file)
     from headwater.finetuning import predict_file
-    from headwater.language import translated
 
     summary = predict_file(
         model,
@@ -69,11 +66,7 @@ def predict(
         device=device,
         progress=terminal_progress(),
     )
-    text = _summary_text(summary, out)
-    if str(out) == "-":  # standard output has the rows
-        typer.echo(json.dumps(summary) if as_json else translated(text), err=True)
-    else:
-        emit(summary, as_json=as_json, text=text)
+    emit(summary, as_json=as_json, text=_summary_text(summary, out))
 
 
 def _summary_text(summary: Mapping[str, Any], out: Path) -> str:

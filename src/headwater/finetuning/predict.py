@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
-import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import tee
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from headwater.device import choose_device
 from headwater.display import counted
@@ -22,14 +18,11 @@ from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import Labels, listed, number_of
 from headwater.finetuning.rows.read import Unread, read_table
 from headwater.finetuning.rows.row import Raw, Seen, class_name, label_set, row_hash
-from headwater.reading import text_encoding, unpacked_suffix
+from headwater.reading import text_encoding
 from headwater.storage import SILENT, OutputFile, Progress
 
 if TYPE_CHECKING:
     from headwater.finetuning.model.fine_tuned import FineTuned, Prediction
-
-# The name of standard input and output.
-STREAM = Path("-")
 
 # What spreadsheets take for a formula; numbers with a sign are not formulas.
 _FORMULA = re.compile(r"[=@\t\r]|[+-](?![\d.,]+$)")
@@ -59,9 +52,6 @@ def predict_file(
     has its name. `columns` names those of `file` that differ from the training file's. `encoding`: of `file`, if
     it is not UTF-8. `bom`: begin .csv with a byte-order mark, by which Excel knows UTF-8.
 
-    Path("-") is standard input, whose format is detected from its first bytes, or standard output, which is CSV
-    for CSV and else JSON Lines.
-
     threshold: a row whose most probable class or answer is less probable gets an empty prediction. top: write only
     the probabilities of so many classes, as one object, the most probable first.
 
@@ -73,39 +63,37 @@ def predict_file(
     extension or is `file`, DataError for rows, FolderError for models, and for an `out` that was not predicted
     from the same rows, model and options.
     """
-    if out != STREAM and out.suffix.lower() not in FORMATS:
-        raise UsageError(f"--out {out} has an unknown extension", expected=f"{', '.join(FORMATS)}, or -")
-    if STREAM not in (file, out) and out.exists() and file.exists() and out.samefile(file):
+    form = out.suffix.lower()
+    if form not in FORMATS:
+        raise UsageError(f"--out {out} has an unknown extension", expected=" or ".join(FORMATS))
+    if out.exists() and file.exists() and out.samefile(file):
         raise UsageError(f"--out {out} is the file to read", repair="Choose another --out")
-    with _stored_input() if file == STREAM else nullcontext(file) as file:
-        form = out.suffix.lower() if out != STREAM else ".csv" if unpacked_suffix(file) == ".csv" else ".jsonl"
-        if bom and form != ".csv":
-            raise UsageError(f"a byte-order mark does not belong into {form}", expected=".csv")
-        fine_tuned, named = _open(model, columns or {}, threshold, top, device, progress)
-        encoding = text_encoding(encoding) if encoding else ""
-        read = read_table(
-            file,
-            fine_tuned.task,
-            named,
-            trained=fine_tuned.columns,
-            need_label=False,
-            keep=True,
-            limit=limit,
-            encoding=encoding,
-            progress=progress,
-        )
-        given = {"encoding": encoding, "bom": bom, "threshold": threshold, "top": top}
-        settings = {"columns": dict(columns or {}), "limit": limit, **{k: v for k, v in given.items() if v}}
-        output = OutputFile(out, kind="predictions", config=settings, inputs={"model": model, "rows": file})
-        if out != STREAM:
-            output.require_own()
-        table = PredictionTable.build(form, fine_tuned, read.available, bom=bom, top=top)
-        tally = _Tally(fine_tuned.labels, threshold, fine_tuned.seen or Seen(), read.unread)
-        progress.start("Predicting", unit="rows")
-        with _standard_output() if out == STREAM else output.write() as handle:
-            rows, again = tee(fine_tuned.as_read(read.rows))
-            pairs = zip(again, fine_tuned.predict(rows), strict=True)
-            table.write(handle, (tally.add(*pair, progress) for pair in pairs))
+    if bom and form != ".csv":
+        raise UsageError(f"a byte-order mark does not belong into {form}", expected=".csv")
+    fine_tuned, named = _open(model, columns or {}, threshold, top, device, progress)
+    encoding = text_encoding(encoding) if encoding else ""
+    read = read_table(
+        file,
+        fine_tuned.task,
+        named,
+        trained=fine_tuned.columns,
+        need_label=False,
+        keep=True,
+        limit=limit,
+        encoding=encoding,
+        progress=progress,
+    )
+    given = {"encoding": encoding, "bom": bom, "threshold": threshold, "top": top}
+    settings = {"columns": dict(columns or {}), "limit": limit, **{k: v for k, v in given.items() if v}}
+    output = OutputFile(out, kind="predictions", config=settings, inputs={"model": model, "rows": file})
+    output.require_own()
+    table = PredictionTable.build(form, fine_tuned, read.available, bom=bom, top=top)
+    tally = _Tally(fine_tuned.labels, threshold, fine_tuned.seen or Seen(), read.unread)
+    progress.start("Predicting", unit="rows")
+    with output.write() as handle:
+        rows, again = tee(fine_tuned.as_read(read.rows))
+        pairs = zip(again, fine_tuned.predict(rows), strict=True)
+        table.write(handle, (tally.add(*pair, progress) for pair in pairs))
     progress.finish(counted(tally.rows, "row"))
     formulas = [name for name in fine_tuned.labels.names if _FORMULA.match(name)]
     if formulas and form == ".csv":
@@ -218,25 +206,3 @@ class _Tally:
             total = self.error if is_score else self.right
             summary |= {"labelled": self.labelled, name: total / self.labelled}
         return summary
-
-
-@contextmanager
-def _stored_input() -> Iterator[Path]:
-    """Yield standard input as a temporary file, named for the format that its first bytes have."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "input"
-        with path.open("wb") as handle:
-            shutil.copyfileobj(sys.stdin.buffer, handle)
-        with path.open("rb") as handle:
-            start = handle.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip()
-        if start.startswith((b"{", b"[")):
-            suffix = ".json"
-        else:
-            suffix = {b"PAR1": ".parquet", b"PK\x03\x04": ".xlsx"}.get(start[:4], ".csv")
-        yield path.rename(path.with_suffix(suffix))
-
-
-@contextmanager
-def _standard_output() -> Iterator[IO[bytes]]:
-    yield sys.stdout.buffer
-    sys.stdout.buffer.flush()

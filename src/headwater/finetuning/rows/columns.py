@@ -1,6 +1,6 @@
 """Find a task's columns in a table.
 
-The user names a column, or it has the name that it had in training, or a likely name.
+The user names a column; else it has the name that it had in training or, before any training, a likely name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from headwater.errors import DataError, UsageError, nearest
 from headwater.finetuning.rows.labels import listed
 from headwater.finetuning.rows.row import TaskName
 from headwater.reading import compose
-from headwater.storage import Progress
 
 # Common names of columns, the likeliest first.
 NAMES: dict[str, tuple[str, ...]] = {
@@ -76,12 +75,11 @@ def find_columns(
     first: Sequence[str],
     trained: Columns | None,
     need_label: bool,
-    progress: Progress,
 ) -> Columns:
     """Return the columns that a task reads in the table `name`, which has the columns `available`.
 
-    `columns` has the user's choices. Others have the name that they had in training (`trained`), or a likely name;
-    of likely ones those of the `first` row are preferred. Without `need_label`, the label may be missing.
+    `columns` has the user's choices. Others have the name that they had in training (`trained`), or without one a
+    likely name; of likely ones those of the `first` row are preferred. Without `need_label` it may be missing.
 
     Raises UsageError for a choice that the task does not read, DataError for a column that the table lacks.
     """
@@ -91,28 +89,23 @@ def find_columns(
     before = {} if trained is None else trained.by_role()
     before = {role: _as_spelled(value, available) for role, value in before.items() if role in roles}
     chosen = _users_columns(name, available, task, columns, "" if need_label else before.get("label"))
-    left = {*available} - _columns_of(chosen)
-    kept = {role: value for role, value in before.items() if role not in chosen and {*as_list(value)} <= left}
-    chosen |= kept
     for role in roles:
-        used = _columns_of(chosen, role)
-        # A stray key of one row comes last.
-        likely = _by_name(role, first, used) or _by_name(role, available, used)
-        if role == "answers" and role in kept and {*likely} > {*as_list(kept[role])}:
-            chosen[role] = likely  # more answers than in training have columns of their own
         if role in chosen:
             continue
-        trained_on, optional = before.get(role), role in _OPTIONAL or (role == "label" and not need_label)
-        if likely and not (trained_on and optional):
-            chosen[role] = likely if role == "answers" else likely[0]
-            if trained_on:
-                progress.note(
-                    f"{name} has no column {trained_on!r}, as in training: the {role} is read from {likely[0]!r}"
-                )
-        elif optional and (role == "label" or not trained_on):
+        used = _columns_of(chosen)
+        likely = _by_name(role, first, used) or _by_name(
+            role, available, used
+        )  # a stray key of one row comes last
+        if role == "answers" and {*likely} > {*as_list(before.get(role, ""))}:  # more than in training, too
+            chosen[role] = likely
+        elif role in before and {*as_list(before[role])} <= {*available} - used:
+            chosen[role] = before[role]
+        elif likely and role not in before:
+            chosen[role] = likely[0]
+        elif (role == "label" and not need_label) or (role in _OPTIONAL and role not in before):
             chosen[role] = ""
         else:
-            raise _lacks(name, role, task, available, trained_on)
+            raise _lacks(name, role, task, available, before.get(role))
     separator = columns.separator or (trained.separator if trained else None)
     if separator and (task != "classify" or isinstance(chosen["label"], list)):
         raise UsageError(

@@ -6,7 +6,6 @@ An error about a cell names its row, as `where` does. A row that cannot be read 
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headwater.errors import DataError
-from headwater.finetuning.rows.columns import NAMES, ROLES, Columns, as_list, find_columns
+from headwater.finetuning.rows.columns import ROLES, Columns, as_list, find_columns
 from headwater.finetuning.rows.labels import listed
 from headwater.finetuning.rows.row import Label, Raw, TaskName, class_name, listed_labels, parsed_list
 from headwater.reading import compose, open_table
@@ -67,15 +66,12 @@ def read_table(
 
     With `keep` a row has all its columns. Columns that are named by their numbers are those of a table without a
     header. encoding: as in `text_blocks`. Rows that cannot be read are skipped and counted, unless all are such.
-    Raises what `find_columns` raises; of a table without a header that it says so.
+    Raises what `find_columns` raises, and says so of a table without a header.
     """
     named = [*_named(columns), *(_named(trained) if trained else ())]
     unread = Unread()
     options: dict[str, Any] = {"encoding": encoding, "named": named, "on_broken": unread.add}
     table = open_table(path, **options)
-    numbered = table.columns == [str(number) for number in range(1, len(table.columns) + 1)]
-    if numbered and table.uniform and any(name in table.columns for name in named):
-        _refuse_header(path, encoding)
     for note in table.notes:
         progress.note(note)
     available, name = table.all_columns(limit), str(path)
@@ -90,10 +86,9 @@ def read_table(
             first=table.columns,
             trained=trained,
             need_label=need_label,
-            progress=progress,
         )
     except DataError:
-        if not numbered and (first := table.first_row()) is not None:
+        if (first := table.first_row()) is not None:
             raise _without_header(name, task, first) from None
         raise
     if not table.uniform:  # the rows were read for their columns
@@ -116,18 +111,6 @@ def _named(columns: Columns) -> list[str]:
     """Return the names of all roles; those of several labels are columns of their own, not texts to join."""
     texts = [name for role, value in columns.by_role().items() if role != "label" for name in as_list(value)]
     return [*texts, *(name for name in as_list(columns.label or "") if "," not in name)]
-
-
-def _refuse_header(path: Path, encoding: str) -> None:
-    """Raise DataError if the first row of a table whose columns were named by number has likely names."""
-    known = {name for likely in NAMES.values() for name in likely}
-    # With columns that are asked for, equal values of a first row are not taken for equal names.
-    names = [name.strip() for name in open_table(path, [*known], encoding).columns]
-    if header := [name for name in names if name.lower() in known]:
-        raise DataError(
-            f"{path} has a header, with {listed(header)}, but its columns were named by number",
-            repair=f"Name them, as with: --text {shlex.quote(header[0])}; or remove the header",
-        )
 
 
 def _task_rows(
