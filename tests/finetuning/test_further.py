@@ -125,13 +125,6 @@ def test_another_kind_of_head_is_refused_by_name(
     assert not (tmp_path / "out").exists()
 
 
-def test_numbers_among_words_are_not_new_labels(week: tuple[Path, Path], tmp_path: Path) -> None:
-    config = FinetuneConfig.build(FineTuned.keys_of(week[0]))
-    table = write(tmp_path / "new.csv", ["a", "b", "c"], ["1", "0", "1"])
-    with pytest.raises(DataError, match="a number, but the training labels are words"):
-        finetune(config, tmp_path / "out", model=week[0], train=table)
-
-
 def test_a_base_has_no_head_to_keep(base: Path, week: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(HeadwaterError, match="not a fine-tuned model"):
         FineTuned.keys_of(base)
