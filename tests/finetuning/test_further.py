@@ -12,7 +12,7 @@ import torch
 
 import headwater as hw
 from headwater.cli.main import main
-from headwater.errors import DataError, HeadwaterError, UsageError
+from headwater.errors import HeadwaterError, UsageError
 from headwater.finetuning import FinetuneConfig, FineTuned, finetune
 from headwater.report import report
 
