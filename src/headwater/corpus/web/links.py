@@ -114,13 +114,6 @@ def gather_links(
         parts.mkdir(parents=True, exist_ok=True)
         with folder_lock(parts):
             funnel = _sorted_dumps(parts, files, config, workers, progress)
-            if not funnel.submissions:
-                shutil.rmtree(parts)
-                raise DataError(
-                    f"{', '.join(map(str, dumps))} contains no submissions",
-                    expected="JSON lines with url, score and subreddit",
-                    repair=funnel.cut[0] if funnel.cut else "Check that these are Reddit submission dumps",
-                )
             with stage.write() as work:
                 result = funnel.result(_write(_merged(list(files), config.partitions), work))
                 write_json(work / FUNNEL, result)
@@ -218,7 +211,7 @@ def _sorted_dumps(
 ) -> _Funnel:
     """Sort the links of each dump that is not done into partitions, in its folder; return what all dumps have.
 
-    Removes `parts`, which has the folders, if no dump can be read.
+    Removes `parts`, which has the folders, if no dump can be read, or none has a submission: raises DataError then.
     """
     settings, alone = json.dumps(config.to_dict()), len(files) == 1
     missing = [(str(part), file, alone) for part, file in files.items() if not part.is_dir()]
@@ -236,6 +229,13 @@ def _sorted_dumps(
     funnel = _Funnel()
     for part in files:
         merge(vars(funnel), read_json(part / _ACCOUNT))
+    if not funnel.submissions:
+        shutil.rmtree(parts)
+        raise DataError(
+            f"{', '.join(map(str, files.values()))} contains no submissions",
+            expected="JSON lines with url, score and subreddit",
+            repair=funnel.cut[0] if funnel.cut else "Check that these are Reddit submission dumps",
+        )
     return funnel
 
 
