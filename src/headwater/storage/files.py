@@ -157,7 +157,7 @@ def new_temporary(path: Path) -> Iterator[Path]:
     try:
         yield temporary
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        _remove(temporary)
         if lock is not None:
             os.close(lock)
 
@@ -175,7 +175,7 @@ def remove_abandoned(path: Path) -> None:
             if lock is None:
                 continue  # its writer may be alive
             try:
-                shutil.rmtree(temporary, ignore_errors=True)
+                _remove(temporary)
             finally:
                 os.close(lock)
 
@@ -187,7 +187,7 @@ def _lock(temporary: Path) -> int | None:
     """
     if sys.platform == "win32":
         return None  # an open file cannot be renamed on Windows
-    descriptor = os.open(temporary, os.O_RDONLY)
+    descriptor = os.open(temporary, os.O_RDONLY if temporary.is_dir() else os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.path.samestat(os.fstat(descriptor), temporary.stat()):
@@ -199,6 +199,13 @@ def _lock(temporary: Path) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:  # an earlier version's
+        path.unlink(missing_ok=True)
 
 
 @functools.cache

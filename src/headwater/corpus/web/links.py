@@ -211,7 +211,7 @@ def _sorted_dumps(
 ) -> _Funnel:
     """Sort the links of each dump that is not done into partitions, in its folder; return what all dumps have.
 
-    Removes `parts`, which has the folders, if no dump can be read, or none has a submission: raises DataError then.
+    Removes `parts`, which has the folders, if no dump can be read or has a submission; raises DataError then.
     """
     settings, alone = json.dumps(config.to_dict()), len(files) == 1
     missing = [(str(part), file, alone) for part, file in files.items() if not part.is_dir()]
