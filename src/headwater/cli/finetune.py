@@ -191,25 +191,20 @@ def finetune(
         return
     assert out is not None
     if task_set is not None:
+        from headwater.storage import data_folder
+
+        if data is None and (folder := data_folder()) is not None:
+            data = folder / "finetune"
+        if data is None:
+            raise UsageError("--task-set needs the folder of the sets", repair="Give it with --data DIR")
         run_sets = plugins(TASK_SETS)["run"].load()
-        table, text = run_sets(config, task_set, _sets_folder(data), out=out, download=download, **common)
+        table, text = run_sets(config, task_set, data, out=out, download=download, **common)
         emit(table, as_json=as_json, text=text)
         return
     from headwater.finetuning import finetune as run
 
     metrics = run(config, out, **files, **common)
     emit({"out": str(out), **metrics}, as_json=as_json, text=_summary(metrics, out))
-
-
-def _sets_folder(data: Path | None) -> Path:
-    """Return the folder of the sets: `data`, else that in HEADWATER_DATA."""
-    from headwater.storage import data_folder
-
-    if data is not None:
-        return data
-    if (folder := data_folder()) is None:
-        raise UsageError("--task-set needs the folder of the sets", repair="Give it with --data DIR")
-    return folder / "finetune"
 
 
 def _configuration(

@@ -62,8 +62,9 @@ def open_models(
     """
     named: dict[str, str] = {}
     for model in models:
-        given, source = shipped.split_name(model)
-        name = _usual_name(model) if given is None else given
+        name, source = shipped.split_name(model)
+        if name is None:  # the folder's, or that of the run whose model it is; a hub name as it is
+            name = shipped.name_of(Path(model).resolve()) if Path(model).exists() else model
         if not name or not source:
             raise UsageError(f"--model {model!r} has no name or no folder", expected="FOLDER or NAME=FOLDER")
         if name in named:
@@ -72,10 +73,8 @@ def open_models(
                 repair=f"Name one: --model {shlex.quote(f'other={source}')}",
             )
         named[name] = source
-    options: dict[str, Any] = {
-        **{"tokenizer": tokenizer, "precision": precision, "device": device},
-        **{"slots": slots or 1, "compose": compose},
-    }
+    options: dict[str, Any] = {"tokenizer": tokenizer, "precision": precision, "device": device}
+    options |= {"slots": slots or 1, "compose": compose}
     served = [_open(name, source, options) for name, source in named.items()]
     memory = available_memory(choose_device(device, training=False)) // len(served)
     for one in served:
@@ -104,14 +103,6 @@ def _slot_bytes(config: ModelConfig) -> int:
     return 2 * 4 * config.layers * config.context * states
 
 
-def _usual_name(model: str) -> str:
-    """Return the folder's name, or the name of the run whose model it is; a hub name is unchanged."""
-    path = Path(model)
-    if not path.exists():
-        return model
-    return shipped.name_of(path.resolve())
-
-
 def language_of(folder: Path, tokenizer: Tokenizer) -> str | None:
     """Return the language of a model's text: as its card says, else "ko" for a vocabulary with much Hangul."""
     card = folder / "README.md"
@@ -131,21 +122,16 @@ def _open(name: str, source: str, options: dict[str, Any]) -> Served:
         raise shipped.not_a_model(folder)
     version = version_of(folder)  # before its files are read
     if FineTuned.is_in(folder):
-        served = Served(name, *_fine_tuned(folder, options))
+        head = FineTuned.load(folder, device=choose_device(options["device"], training=False))
+        exact = {"precision": "fp32"} if options["precision"] == "auto" else {}
+        given = {key: options[key] for key in ("precision", "slots", "compose")} | exact
+        served = Served(name, LanguageModel(head.model.model, head.tokenizer, **given), head)
     else:
         served = Served(name, load(resolved, **options), run_folder=run)
     served.language = language_of(folder, served.lm.tokenizer)
     served.folder, served.version = shipped.resolve(source), version
     served.reopen = partial(_open, name, source, options)
     return served
-
-
-def _fine_tuned(folder: Path, options: dict[str, Any]) -> tuple[LanguageModel, FineTuned]:
-    fine_tuned = FineTuned.load(folder, device=choose_device(options["device"], training=False))
-    exact = "fp32" if options["precision"] == "auto" else options["precision"]
-    model, tokenizer = fine_tuned.model.model, fine_tuned.tokenizer
-    slots, compose = options["slots"], options["compose"]
-    return LanguageModel(model, tokenizer, precision=exact, slots=slots, compose=compose), fine_tuned
 
 
 def run_of(source: str | Path) -> Path | None:
