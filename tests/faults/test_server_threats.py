@@ -101,6 +101,20 @@ def test_a_body_that_is_a_trap_for_the_parser_is_refused(client: TestClient, bod
     assert len(answer.content) < 10_000
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"text_1": "a", "text_2": "b", "\\ud800": 1}', "has a lone surrogate"),
+        (b'{"text_1": ' + b"9" * 5_000 + b"}", "(4300 digits)"),
+        (b'{"text_1": "\xff"}', "can't decode byte 0xff"),
+    ],
+)
+def test_what_is_wrong_with_a_body_is_said(client: TestClient, body: bytes, said: str) -> None:
+    answer = client.post("/score", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert said in answer.json()["error"]["message"]
+
+
 def test_keys_are_kept_as_hashes(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("secret\n", encoding="utf-8")
     keys = Keys(tmp_path / "keys")

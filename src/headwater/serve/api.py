@@ -119,7 +119,7 @@ def _answer_errors(app: FastAPI) -> None:
     async def http(_: Request, error: HTTPException) -> Response:
         message = _MESSAGES.get(error.status_code, f"{error.detail}.")
         if error.status_code == 400:
-            message = "The body cannot be read: expected JSON in UTF-8."
+            message = f"The body is not JSON in UTF-8: {str(error.__cause__).partition(';')[0]}."
         return reported(Problem(error.status_code, message, headers=error.headers))
 
 

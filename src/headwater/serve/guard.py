@@ -253,6 +253,9 @@ class Guard:
                 code="invalid_api_key",
                 headers={"WWW-Authenticate": "Bearer"},
             )
+        if b"content-length" in headers and b"transfer-encoding" in headers:  # a proxy may read another body
+            message = "Content-Length and Transfer-Encoding exclude each other."
+            raise Problem(400, message, headers={"Connection": "close"})
         length = headers.get(b"content-length", "0")
         if length.isdecimal() and int(length[:20]) > self.limits.body_bytes:
             raise self._too_large()

@@ -54,6 +54,8 @@ def invalid(errors: Sequence[Any]) -> Problem:
     kind, location = first["type"], [str(part) for part in first["loc"] if part != "body"]
     if kind == "json_invalid":
         return Problem(400, f"The body is not JSON: {first.get('ctx', {}).get('error', 'it cannot be read')}.")
+    if kind == "string_unicode" and not location:
+        return Problem(400, "A key of the body has a lone surrogate; expected Unicode text.")
     if not location:
         return Problem(400, "The body is not a JSON object with content type application/json.")
     # In other objects and in lists the location also names the types that were tried.
