@@ -144,21 +144,7 @@ def finetune(
         "device": device,
     }
     files: dict[str, Any] = {"train": train, "validation": validation, "test": test}
-    if task_set is not None:
-        refuse_unused(context, "--task-set", *_OWN)
-        if not plugins(TASK_SETS):
-            raise not_installed("--task-set")
-    else:
-        refuse_unused(context, "finetune without --task-set", "data")
-        if train is None or (task is None and init_from is None):
-            raise UsageError(
-                "fine-tuning needs --task and --train, or --from and --train, or --task-set",
-                repair="See headwater finetune --help",
-            )
-    if init_from is not None:
-        refuse_unused(context, "--from", "model")
-    if find_lr:
-        refuse_unused(context, "--find-lr", "learning_rate")
+    _check_options(context)
     if out is None and show is None and not dry_run:
         raise UsageError("--out is missing", expected="the folder to write")
     further, kept = None, {}
@@ -205,6 +191,26 @@ def finetune(
 
     metrics = run(config, out, **files, **common)
     emit({"out": str(out), **metrics}, as_json=as_json, text=_summary(metrics, out))
+
+
+def _check_options(context: typer.Context) -> None:
+    """Raise UsageError for options that exclude each other, and without rows to learn from."""
+    given = context.params
+    if given["task_set"] is not None:
+        refuse_unused(context, "--task-set", *_OWN)
+        if not plugins(TASK_SETS):
+            raise not_installed("--task-set")
+    else:
+        refuse_unused(context, "finetune without --task-set", "data")
+        if given["train"] is None or (given["task"] is None and given["init_from"] is None):
+            raise UsageError(
+                "fine-tuning needs --task and --train, or --from and --train, or --task-set",
+                repair="See headwater finetune --help",
+            )
+    if given["init_from"] is not None:
+        refuse_unused(context, "--from", "model")
+    if given["find_lr"]:
+        refuse_unused(context, "--find-lr", "learning_rate")
 
 
 def _configuration(
