@@ -10,7 +10,7 @@ import typer
 from headwater.cli.console import AsJson, emit
 from headwater.display import printable
 from headwater.language import translated
-from headwater.shipped import hub_name, origin_of
+from headwater.shipped import find, hub_name, origin_of
 
 
 def lineage(
@@ -24,16 +24,10 @@ def lineage(
     from headwater.reading import is_remote
     from headwater.storage import lineage as chain
 
-    tree = chain(folder if is_remote(folder) else _folder(folder), remote=remote)
+    path = Path(folder)
+    here = path if path.exists() else find(path)  # a run is not its model here
+    tree = chain(folder if is_remote(folder) else here, remote=remote)
     emit(tree, as_json=as_json, text=printable("\n".join(tree_lines(tree, "", "")), keep="\n\t"), exact=True)
-
-
-def _folder(name: str) -> Path:
-    """Return the folder of this path, else of the shipped model of this name."""
-    from headwater import shipped
-
-    path = Path(name)
-    return path if path.exists() else shipped.find(path)
 
 
 def tree_lines(entry: dict[str, Any], first: str, rest: str) -> list[str]:

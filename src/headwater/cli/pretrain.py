@@ -16,6 +16,7 @@ from headwater.cli.console import (
     emit,
     is_first_rank,
     local_model,
+    refuse_unused,
     terminal_progress,
 )
 from headwater.cli.keys import keys_option
@@ -34,6 +35,7 @@ _RESUME = "Resume the run in --out as it is configured."
 
 
 def pretrain(
+    context: typer.Context,
     out: Annotated[Path | None, typer.Option(help="Folder to write.", show_default="the run's own")] = None,
     recipe: Annotated[Path | None, typer.Argument(help=_RECIPE)] = None,
     preset: Annotated[str | None, typer.Option(help="The model: gpt1, gpt2-small, gpt2-mini, …")] = None,
@@ -54,29 +56,20 @@ def pretrain(
     The recipe gives the defaults; --preset, --from, --seed and --set change them. Run the same command again to
     resume from the last checkpoint. Under torchrun it trains on all ranks together.
     """
-    from headwater.config import Layer, option_layers, parse_settings, read_recipe
+    from headwater.config import option_layers, parse_settings
     from headwater.errors import UsageError
     from headwater.pretraining import PretrainConfig, require_one_model
     from headwater.pretraining import pretrain as run_pretraining
 
-    measures = {"--dry-run": dry_run, "--find-lr": find_lr}
-    if len(asked := [option for option, given in measures.items() if given]) > 1:
-        raise UsageError(f"{asked[0]} and {asked[1]} exclude each other", repair=f"Leave {asked[1]} out")
-    layers: list[dict[str, Any]] = []
+    if dry_run:
+        refuse_unused(context, "--dry-run", "find_lr")
     if recipe is not None and _is_run(recipe):  # to resume or to change
         if out not in (None, recipe):
             raise UsageError(f"{recipe} is a run, which is continued in place", repair="Leave out --out")
         out, recipe, resume = recipe, None, True
     if out is None:
         raise UsageError("--out is missing", expected="the folder to write")
-    if resume:
-        tokens, started = _started_run(out, tokens)
-        layers.append(started)
-    if init_from is not None and (run := _branched_run(init_from)):
-        tokens, started = _started_run(run, tokens)
-        layers.append(Layer({k: v for k, v in started.items() if k not in _OF_A_START}, started.source))
-    if recipe is not None:
-        layers.append(read_recipe(recipe))
+    tokens, layers = _layers(out if resume else None, init_from, recipe, tokens)
     changed = parse_settings(settings or [])
     require_one_model({"preset": preset, "init_from": init_from}, changed)
     if init_from is not None:
@@ -105,6 +98,24 @@ def pretrain(
         emit(result, as_json=as_json, text=text)
         if not dry_run and not find_lr:
             _say_what_to_try(model, out)
+
+
+def _layers(
+    resumed: Path | None, init_from: str | None, recipe: Path | None, tokens: str | None
+) -> tuple[str | None, list[Layer]]:
+    """Return the tokens and the configuration of the run that is resumed or branched, and of a recipe."""
+    from headwater.config import Layer, read_recipe
+
+    layers = []
+    if resumed is not None:
+        tokens, started = _started_run(resumed, tokens)
+        layers.append(started)
+    if init_from is not None and (run := _branched_run(init_from)):
+        tokens, started = _started_run(run, tokens)
+        layers.append(Layer({k: v for k, v in started.items() if k not in _OF_A_START}, started.source))
+    if recipe is not None:
+        layers.append(read_recipe(recipe))
+    return tokens, layers
 
 
 def _say_what_to_try(model: Path, run: Path) -> None:

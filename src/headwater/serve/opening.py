@@ -163,23 +163,19 @@ def _state(served: Served, run: Path) -> dict[str, Any]:
         name: [(line["tokens"], line[key]) for line in lines if isinstance(line.get(key), int | float)]
         for name, key in (("training", "loss"), ("held_out", "validation_loss"))
     }
+    is_checkpoint = served.folder is not None and served.folder.parent.name == "checkpoints"
+    served_update = shipped.step_of(served.folder.name) if served.folder and is_checkpoint else None
     samples = list(intact_json_lines(run / "samples.jsonl"))[-_SAMPLES:]
     return {
         "model": served.name,
         "complete": manifest.complete,
         "update": int(last.get("step", 0)),
         "updates": int(manifest.config.get("steps", 0)),
-        "served_update": _update_of(served),
+        "served_update": served_update,
         "tokens_per_second": last.get("tokens_per_second"),
         **{name: [list(point) for point in thin(curve, _POINTS)] for name, curve in curves.items()},
         "samples": [{key: line[key] for key in ("step", "prompt", "text")} for line in reversed(samples)],
     }
-
-
-def _update_of(served: Served) -> int | None:
-    """Return the update of the checkpoint that is served; None for a model that is not a checkpoint."""
-    folder = served.folder
-    return shipped.step_of(folder.name) if folder and folder.parent.name == "checkpoints" else None
 
 
 def version_of(folder: Path) -> object:
