@@ -109,7 +109,7 @@ def test_a_body_that_is_a_trap_for_the_parser_is_refused(client: TestClient, bod
         (b'{"text_1": "\xff"}', "can't decode byte 0xff"),
     ],
 )
-def test_what_is_wrong_with_a_body_is_said(client: TestClient, body: bytes, said: str) -> None:
+def test_an_unreadable_body_is_refused_by_its_cause(client: TestClient, body: bytes, said: str) -> None:
     answer = client.post("/score", content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 400
     assert said in answer.json()["error"]["message"]

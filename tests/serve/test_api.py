@@ -243,6 +243,13 @@ def test_classify_reports_how_much_it_cut(http: httpx.Client) -> None:
     assert found[1]["tokens_cut"] == tokens["count"] - (64 - 2)
 
 
+def test_a_row_with_a_lone_surrogate_is_refused(http: httpx.Client) -> None:
+    asked = b'{"model": "classes", "input": "a \\ud800"}'
+    answer = http.post("/classify", content=asked, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert "lone surrogate" in answer.json()["error"]["message"]
+
+
 def test_a_row_without_text_is_not_classified(http: httpx.Client) -> None:
     asked = {"model": "classes", "input": ["the river", " "], "explain": True}
     found = http.post("/classify", json=asked).json()["data"]

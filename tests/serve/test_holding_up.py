@@ -410,7 +410,7 @@ def test_an_offer_of_http_2_is_ignored(server: Any) -> None:
     assert b'"count":' in answer
 
 
-def test_a_request_of_two_lengths_is_refused_and_its_connection_closed(server: Any) -> None:
+def test_a_request_of_two_lengths_is_refused(server: Any) -> None:
     lengths = "Content-Length: 5\nTransfer-Encoding: chunked"
     answer = _ask(server.url, f"POST /score HTTP/1.1\nHost: 127.0.0.1\n{lengths}\n\n0\n\n")
     assert answer.startswith(b"HTTP/1.1 400")

@@ -320,7 +320,9 @@ async def _predicted(request: OpenRequest, head: FineTuned, rows: Iterable[Raw])
     def tokens(row: Raw) -> int:
         """Guess how many tokens are computed for a row; of a choice, each answer is read with its question."""
         answers = max(1, len(row.segments) - 2)
-        return answers * min(context, sum(len(part.encode()) for part in row.segments) // _BYTES_OF_TOKEN + 1)
+        return answers * min(
+            context, sum(len(part.encode(errors="replace")) for part in row.segments) // _BYTES_OF_TOKEN + 1
+        )
 
     for part in short_jobs(list(rows), tokens):
         for prediction in await request.model.compute(lambda part=part: list(head.predict(part))):  # type: ignore[misc]
