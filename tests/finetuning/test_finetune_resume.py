@@ -149,7 +149,11 @@ def test_the_same_command_completes_after_a_kill_at_the_end(
 
     finish = Stage.finish
     train("whole")
-    for place, name, instead in ((run, "page", stop), (Stage, "finish", stop), (Stage, "finish", finish_and_stop)):
+    for place, name, instead in (
+        (run, "report_page", stop),
+        (Stage, "finish", stop),
+        (Stage, "finish", finish_and_stop),
+    ):
         with monkeypatch.context() as patched, pytest.raises(Stop):
             patched.setattr(place, name, instead)
             train("stopped")

@@ -16,7 +16,7 @@ from headwater.errors import DataError, UsageError
 from headwater.finetuning import FinetuneConfig, FineTuned, Raw, export_classifier, finetune
 from headwater.finetuning.learning import choose
 from headwater.finetuning.learning import config as config_module
-from headwater.finetuning.learning.start import _fit, choose_probe, fit_probe
+from headwater.finetuning.learning.probe import _fit, choose_probe, fit_probe
 from headwater.finetuning.learning.train import is_better
 from headwater.finetuning.model.fine_tuned import build_task_model
 from headwater.finetuning.model.inputs import encode

@@ -165,7 +165,8 @@ class SeparatedTable(OpenTable):
         names = ["" if name is None else str(name).strip() for name in first]
         numbers = [str(number) for number in range(1, len(first) + 1)]
         self._has_header = not ({part for name in named for part in name.split(",")} & {*numbers}) - {*names}
-        columns = _distinct(names) if self._has_header else numbers
+        named_columns = [name if name or place == 1 else f"column {place}" for place, name in enumerate(names, 1)]
+        columns = named_columns if self._has_header else numbers
         rows = self._rows(columns, records if self._has_header else chain([first], records))
         super().__init__(columns, columns, rows, notes=[*notes])
 
@@ -178,7 +179,7 @@ class SeparatedTable(OpenTable):
         return (["" if value is None else str(value) for value in record] for record in self._read() if record)
 
     def _rows(self, columns: list[str], records: Iterator[list[Any]]) -> Iterator[tuple[int, Row]]:
-        for number, record in enumerate(_without_blanks(records, len(columns)), 1):
+        for number, record in enumerate(filter(None, records), 1):
             if len(record) != len(columns):
                 start = str(record[0])[:40]
                 each = "for each column name" if self._has_header else "for each column of the first row"
@@ -196,33 +197,6 @@ def _repair(path: AnyFile) -> str:
     if unpacked_suffix(path) in {".tsv", ".tab"}:
         return "Save the table as CSV if a text has a tab or a line end"
     return "Put fields that contain the separator, a quote or a line end in double quotes"
-
-
-def _without_blanks(records: Iterator[list[Any]], columns: int) -> Iterator[list[Any]]:
-    """Drop blank lines. In a table with one column they are empty rows, except at the end of the file."""
-    blanks = 0
-    for record in records:
-        if record:
-            yield from [[""]] * blanks
-            yield record
-            blanks = 0
-        else:
-            blanks += columns == 1
-
-
-def _distinct(columns: list[str]) -> list[str]:
-    """Name unnamed columns by their position, except the first, so that no value is lost."""
-    taken, named, unnamed = set(columns), list[str](), 0
-    for number, name in enumerate(columns, 1):
-        own = name
-        if not name:
-            unnamed += 1
-            if unnamed > 1:
-                own = f"column {number}"
-                while own in taken:
-                    own += "_"
-        named.append(own)
-    return named
 
 
 def _is_row(first: Sequence[str], rows: Iterator[Sequence[str]]) -> bool:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from headwater.finetuning.learning.config import Recipe
 from headwater.finetuning.learning.prepare import Prepared
-from headwater.finetuning.learning.start import Start, predict_by_probe
+from headwater.finetuning.learning.probe import Probe, predict_by_probe
 from headwater.finetuning.learning.train import (
     TrainingOutcome,
     fit_all_rows,
@@ -157,7 +157,7 @@ def _by_cross_validation(prepared: Prepared) -> Learned:
 
 
 def _held_out(
-    prepared: Prepared, fine_tuned: FineTuned, probe: Start, done: int
+    prepared: Prepared, fine_tuned: FineTuned, probe: Probe, done: int
 ) -> tuple[dict[str, Any], npt.NDArray[np.float32]]:
     """Return the curve's entry of a recipe, and (rows, outputs): each by a model trained without its fold."""
     fold = prepared.parts.fold
@@ -175,7 +175,7 @@ def _held_out(
     return {"step": steps, **losses, **figures, "epoch": folds[0][0]["epoch"]}, probabilities
 
 
-def _without_fold(prepared: Prepared, number: int, probe: Start) -> tuple[dict[str, Any], npt.NDArray[np.float32]]:
+def _without_fold(prepared: Prepared, number: int, probe: Probe) -> tuple[dict[str, Any], npt.NDArray[np.float32]]:
     """Train without a fold, unless a file has it; return its losses and epoch, and (its rows, outputs)."""
     part, folder = prepared.holding_out(number), prepared.out and prepared.out / RATES
     if prepared.config.recipe == "probe":  # in a moment, from features

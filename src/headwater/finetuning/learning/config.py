@@ -3,7 +3,7 @@
 GPT-1 (Radford et al. 2018), sections 3.2 and 4.1: λ 0.5, learning rate 6.25e-5 (`peak_rate` for other widths),
 batch 32, 3 epochs, warm-up over 0.2 % of the updates, then linear to 0; Adam, decay and clipping as in the
 authors' code. A base's own record replaces rate and epochs (`ModelConfig.transfer_rate`). The recipe lp-ft
-(`start`) has values of its own, decided here.
+(`probe`) has values of its own, decided here.
 The ablations of section 5 are keys: `lambda_lm` 0, `from_scratch`, `transfer_layers`; the LSTM is
 another base.
 """

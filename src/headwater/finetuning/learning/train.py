@@ -16,7 +16,7 @@ import torch
 
 from headwater.finetuning.learning.config import FinetuneConfig
 from headwater.finetuning.learning.prepare import Prepared
-from headwater.finetuning.learning.start import Start, choose_probe, fit_probe
+from headwater.finetuning.learning.probe import Probe, choose_probe, fit_probe
 from headwater.finetuning.model.batches import CPU_TOKENS, DEVICE_TOKENS, ExampleSampler
 from headwater.finetuning.model.features import FrozenTaskModel
 from headwater.finetuning.model.fine_tuned import FineTuned
@@ -54,14 +54,14 @@ class TrainingOutcome:
     steps: int
     curve: list[dict[str, Any]]
     probabilities: npt.NDArray[np.float32]
-    start: Start | None = None
+    start: Probe | None = None
 
     def best_entry(self) -> dict[str, Any]:
         """Return the curve's entry of the state that is kept."""
         return next(entry for entry in self.curve if entry["step"] == self.best_step)
 
 
-def train_task(prepared: Prepared, *, probe: Start | None = None, keep_last: bool = False) -> TrainingOutcome:
+def train_task(prepared: Prepared, *, probe: Probe | None = None, keep_last: bool = False) -> TrainingOutcome:
     """Fine-tune what `prepare` returned, and keep the best state, or with `keep_last` the last one.
 
     probe: the one to begin with, if it was chosen before. Raises what `Run.train` raises.
@@ -97,7 +97,7 @@ def train_task(prepared: Prepared, *, probe: Start | None = None, keep_last: boo
 
 
 def _tune(
-    prepared: Prepared, tuned: FineTuned, metric: MetricName, start: Start | None, keep_last: bool
+    prepared: Prepared, tuned: FineTuned, metric: MetricName, start: Probe | None, keep_last: bool
 ) -> tuple[list[dict[str, Any]], int, npt.NDArray[np.float32]]:
     """Train the model, and leave its best state in it; return the curve, the state's step and its probabilities.
 
@@ -174,7 +174,7 @@ def is_better(probe: Mapping[str, Any], tuned: Mapping[str, Any], metric: Metric
     return bool(probe[metric]["value"] > tuned[metric]["value"] + _MARGIN * (high - low))
 
 
-def set_probe(prepared: Prepared, model: PooledModel, probe: Start | None = None) -> tuple[Start, float]:
+def set_probe(prepared: Prepared, model: PooledModel, probe: Probe | None = None) -> tuple[Probe, float]:
     """Set the head by a probe of the base's features, chosen unless it is given; return it, and its loss."""
     labels, train = prepared.parts.labels, prepared.encoded["train"]
     if model.lexical:

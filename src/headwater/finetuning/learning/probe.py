@@ -44,7 +44,7 @@ Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Start:
+class Probe:
     """The probe that training began with, for metrics.json.
 
     loss: of the training rows, by cross-validation, with the logits multiplied by `scale`.
@@ -80,7 +80,7 @@ class _Linear(NamedTuple):
         return float(-(wanted * log_probabilities(logits, wanted)).sum(dim=1).mean())
 
 
-def choose_probe(train: Encoded, labels: Labels, weights: Floats, fold: npt.NDArray[np.int64] | None) -> Start:
+def choose_probe(train: Encoded, labels: Labels, weights: Floats, fold: npt.NDArray[np.int64] | None) -> Probe:
     """Return the pooling, the strength and the scale with the lowest loss in a cross-validation.
 
     train: with features. weights: (examples,) of each row in the loss. fold: (examples,) the fold of each, -1 for
@@ -110,11 +110,11 @@ def choose_probe(train: Encoded, labels: Labels, weights: Floats, fold: npt.NDAr
                 break
             before = loss
     loss, pooled, strength, scale = tried[1] if fold is None else min(tried)
-    return Start("mean" if pooled == "mean" else "last", float(f"{strength:.2g}"), loss, scale)
+    return Probe("mean" if pooled == "mean" else "last", float(f"{strength:.2g}"), loss, scale)
 
 
 def fit_probe(
-    model: PooledModel, encoded: Sequence[Encoded], labels: Labels, weights: Floats, start: Start
+    model: PooledModel, encoded: Sequence[Encoded], labels: Labels, weights: Floats, start: Probe
 ) -> float:
     """Set the head by a regression on the model's features; return the loss of the rows.
 
@@ -132,7 +132,7 @@ def fit_probe(
 
 
 def predict_by_probe(
-    train: Encoded, held_out: Encoded, labels: Labels, weights: Floats, start: Start
+    train: Encoded, held_out: Encoded, labels: Labels, weights: Floats, start: Probe
 ) -> tuple[dict[str, float], Floats]:
     """Return the losses of a probe of the rows `train`, and (rows, outputs): what it predicts for those held out.
 
