@@ -14,11 +14,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.convert import convert
 from headwater.convert.openai import _BLOCK, _release_name, read_gpt1, read_gpt2
 from headwater.convert.tensor_bundle import TensorBundle, decompress
 from headwater.errors import DataError, FolderError, HeadwaterError, UsageError
-from headwater.model import Transformer, build_model, load_model, preset
+from headwater.model import Transformer, build_model, preset
 
 
 def mask(checksum: int) -> int:
@@ -201,18 +200,10 @@ def test_a_written_gpt2_release_reads_back(
         assert torch.equal(again.state_dict()[name], parameter), name
 
 
-def test_the_named_one_of_two_checkpoints_is_converted(tmp_path: Path) -> None:
-    release = tmp_path / "the release"
-    release.mkdir()
-    models = {f"model-{seed}": build_model(preset("gpt2-pico", context=7, width=8), seed=seed) for seed in (1, 2)}
-    for name, model in models.items():
-        write_gpt2(model, release)
-        write_bundle(gpt2_tensors(model), release / name)
-    (release / "checkpoint").write_text('model_checkpoint_path: "model-2"\n')
-    convert(release, tmp_path / "out")
-    assert torch.equal(load_model(tmp_path / "out").tokens.weight, models["model-2"].tokens.weight)
-    (release / "checkpoint").unlink()
-    assert "has 3 checkpoints (*.index)" in str(refusal(release))
+def test_a_folder_of_two_checkpoints_is_refused(tmp_path: Path) -> None:
+    write_gpt2(small_gpt2(), tmp_path)
+    write_bundle(gpt2_tensors(small_gpt2()), tmp_path / "model-2")
+    assert "has 2 checkpoints (*.index); expected one" in str(refusal(tmp_path))
 
 
 def test_half_precision_checkpoints_are_refused(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ import numpy as np
 import torch
 
 from headwater import native
-from headwater.native.transformer import Affine, Forward, Shape, TransformerWeights
+from headwater.native.forward import Affine, Forward, Shape, TransformerWeights
 
 torch.set_num_threads(2)
 kernels, width = native.kernels(sys.argv[1]), 256

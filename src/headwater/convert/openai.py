@@ -10,7 +10,6 @@ maps are width-1 convolutions, (1, in, out), the transpose of ours.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from torch import Tensor
 from headwater.convert.tensor_bundle import TensorBundle
 from headwater.errors import DataError, FolderError, UsageError
 from headwater.model import ModelConfig, build_model, preset
-from headwater.reading import read_json, read_text
+from headwater.reading import read_json
 
 if TYPE_CHECKING:
     from headwater.model import Model
@@ -117,7 +116,6 @@ def _read_flat(folder: Path, expected: int) -> np.ndarray[tuple[int], np.dtype[n
 def read_gpt2(folder: Path) -> Model:
     """Return the model of a GPT-2 release, float32.
 
-    Its checkpoint is the one that the file `checkpoint` names, or the only one.
     Raises FolderError if files are missing, truncated or altered, DataError if a tensor is missing, unexpected, of
     another shape or not finite.
     """
@@ -179,16 +177,10 @@ def _release_name(name: str) -> str:
 
 
 def _prefix(folder: Path) -> Path:
-    """Return the checkpoint's path without extension, from the file `checkpoint` or the only index."""
-    if (folder / "checkpoint").is_file():
-        named = re.search(r'^model_checkpoint_path:\s*"(.*)"', read_text(folder / "checkpoint"), re.MULTILINE)
-        if named and (folder / f"{Path(named[1]).name}{_INDEX}").is_file():
-            return folder / Path(named[1]).name
+    """Return the path without extension of the only checkpoint."""
     indices = sorted(folder.glob(f"*{_INDEX}"))
     if len(indices) != 1:
         raise FolderError(
-            f"{folder} has {len(indices)} checkpoints (*{_INDEX})",
-            expected="one, or the file `checkpoint`, which names one",
-            repair="Copy the whole release",
+            f"{folder} has {len(indices)} checkpoints (*{_INDEX})", expected="one", repair="Copy the whole release"
         )
     return indices[0].with_suffix("")

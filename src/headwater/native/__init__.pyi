@@ -1,7 +1,7 @@
 from .dispatch import available, check, chosen, extension, limits
 from .elementwise import AdamStep, Kernels, kernels
+from .forward import PAGE, Affine, Forward, Shape, TransformerWeights
 from .matrix import PANEL, PackedMatrix, allocate, to_int8
-from .transformer import PAGE, Affine, Forward, Shape, TransformerWeights
 
 __all__ = [
     "PAGE",
