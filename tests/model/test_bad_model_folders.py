@@ -69,7 +69,7 @@ def test_no_folder_no_configuration_no_weights(folder: Path) -> None:
     assert "has no config.json" in str(refusal(folder))
 
 
-def test_a_pickle_is_not_opened_under_any_name(folder: Path) -> None:
+def test_a_pickle_is_refused_under_any_name(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(pickle.dumps({"a": 1}))
     assert "model.safetensors is cut short or damaged" in str(refusal(folder))
     (folder / "model.safetensors").unlink()
