@@ -90,6 +90,18 @@ def test_a_stopped_run_is_the_model_of_its_newest_checkpoint(tokens: Path, tmp_p
     assert find_checkpoint(run) is None
 
 
+def test_a_checkpoint_below_the_working_folder_is_not_a_hub_name(
+    whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(whole.parent.parent)
+    run = f"{whole.parent.name}/{whole.name}"
+    assert shipped.resolve(f"{run}@4") == Path(run) / "checkpoints" / "step-00000004"
+    with pytest.raises(FolderError, match="no checkpoint of update 5; expected one of 2, 4, 6, 8"):
+        shipped.resolve(f"{run}@5")
+    monkeypatch.chdir(whole)
+    assert shipped.resolve("checkpoints/4").name == "step-00000004"
+
+
 def test_the_weights_of_a_checkpoint_are_those_of_the_run(whole: Path) -> None:
     last = whole / "checkpoints" / "step-00000008"
     best = read_manifest(whole / "model").config["step"]

@@ -107,8 +107,13 @@ def name_of(folder: Path) -> str:
 
 
 def is_hub_name(name: str) -> bool:
-    """Return whether a name that is not a path here has the form of a hub name: OWNER/NAME."""
-    return name.count("/") == 1 and not name.startswith((".", "/", "~")) and not Path(name).exists()
+    """Return whether a name that is not a path here has the form of a hub name: OWNER/NAME.
+
+    Raises FolderError for a step of which the run here has no checkpoint, as in runs/small@1200.
+    """
+    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+        return False
+    return not Path(name).exists() and find_checkpoint(Path(name)) is None
 
 
 def hub_name(folder: str | Path) -> str | None:
