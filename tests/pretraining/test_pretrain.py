@@ -114,6 +114,8 @@ def test_a_run_with_other_settings_gives_the_command_to_continue(
     slower = {"learning_rate": 1e-5}
     with pytest.raises(FolderError, match=r"learning_rate .* → .*--from \S*undisturbed --out NEW$"):
         pretrain(PretrainConfig.build(TINY, slower), tokens, undisturbed)
+    with pytest.raises(FolderError, match=r"then and now: seed \d → 99\. "):
+        pretrain(PretrainConfig.build(TINY, {"seed": 99}), tokens, undisturbed)
     model = {"width": 48, "heads": 3}
     with pytest.raises(FolderError, match=r"or remove that folder first\.$"):  # not true of another shape
         pretrain(PretrainConfig.build(TINY, {"model": model}), tokens, undisturbed)

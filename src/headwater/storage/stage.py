@@ -282,7 +282,7 @@ class Stage:
             if here.get(role) != there.get(role):
                 return f"{self.kind} made from another input ({role})"
         changes = list(_changes(other.config, self.config, self.defaults, self.measured))
-        if self.seed != other.seed:
+        if self.seed != other.seed and "seed" not in {key for key, _, _ in changes}:
             changes.append(("seed", other.seed, self.seed))
         if not changes:
             return ""
