@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -104,6 +105,22 @@ def test_the_command_line_keeps_the_users_environment(given: str) -> None:
     assert threads == (given or threads)
     assert int(threads) >= 1
     assert (shapes, garbage) == ("256", "10000")
+
+
+INTERRUPTED = """
+import atexit, os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs in the background
+from headwater.cli.main import main
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+sys.argv = ["headwater", "--version"]
+sys.exit(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+def test_ctrl_c_while_the_process_exits_prints_no_traceback() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
 
 
 WAITS = """

@@ -11,6 +11,7 @@ import importlib
 import os
 import re
 import select
+import signal
 import sys
 from contextlib import suppress
 from functools import partial
@@ -231,8 +232,10 @@ def _root(
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return the exit status.
 
-    Without `arguments`, those of the process are used, and the process is prepared (see `process`).
+    Without `arguments`, those of the process are used, and the process is prepared (see `process`);
+    it must end afterwards.
     """
+    is_own_process = arguments is None
     if arguments is None:
         prepare()
         arguments = sys.argv[1:]
@@ -240,6 +243,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return _run(arguments)
     finally:
+        if is_own_process and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while Python exits would print a traceback
         _discard_unread(sys.stdout)
         _discard_unread(sys.stderr)
 
