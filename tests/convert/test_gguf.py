@@ -232,3 +232,14 @@ def test_a_tokenizer_of_another_form_is_named(
     write_gguf(small_model(tokenizer), tokenizer, tmp_path / "m.gguf", "f32")
     with pytest.raises(DataError, match="does not list tokens"):
         Tokenizer.load(tmp_path / "m.gguf")
+
+
+@pytest.mark.parametrize("text", [b"<|endoftext|>", b"gpt-2"])  # a token, the way to split
+def test_a_text_that_is_not_utf8_is_a_damaged_file(text: bytes, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    write_gguf(small_model(tokenizer), tokenizer, path, "f32")
+    path.write_bytes(path.read_bytes().replace(text, text[:-1] + b"\xff"))
+    with pytest.raises(
+        FolderError, match=r"m\.gguf is not a whole GGUF file: 'utf-8' codec can't decode byte 0xff"
+    ):
+        Tokenizer.load(path)

@@ -6,6 +6,8 @@ the weights; `meta.pkl` of the data is its tokenizer. Git LFS leaves a short tex
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,18 +52,26 @@ def open_gguf(path: Path) -> Any:
                 raise ValueError("it ends early, or a count in its header is wrong")
             return found
 
-    try:
+    with _whole_gguf(path):
         return Reader(path)
+
+
+def gguf_value(reader: Any, key: str, default: Any = None) -> Any:
+    """Return a value of a GGUF file's metadata; raise FolderError for a text that is not UTF-8."""
+    field = reader.get_field(key)
+    with _whole_gguf(Path(reader.data.filename)):
+        return default if field is None else field.contents()
+
+
+@contextmanager
+def _whole_gguf(path: Path) -> Iterator[None]:
+    """Turn what the library raises for a damaged file into FolderError."""
+    try:
+        yield
     except (ValueError, IndexError, KeyError, OverflowError, RecursionError) as error:
         raise FolderError(
             f"{path} is not a whole GGUF file: {str(error)[:100]}", repair="Copy it or make it again"
         ) from None
-
-
-def gguf_value(reader: Any, key: str, default: Any = None) -> Any:
-    """Return a value of a GGUF file's metadata."""
-    field = reader.get_field(key)
-    return default if field is None else field.contents()
 
 
 def refuse_pointer(path: Path) -> None:
