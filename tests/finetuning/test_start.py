@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from tests.finetuning.test_finetune_resume import Stop, StopAfter, content_of
 
 import headwater as hw
-from headwater.errors import DataError, UsageError
+from headwater.errors import DataError, StorageError, UsageError
 from headwater.finetuning import FinetuneConfig, FineTuned, Raw, export_classifier, finetune
 from headwater.finetuning.learning import choose
 from headwater.finetuning.learning import config as config_module
@@ -253,6 +254,26 @@ def test_a_stopped_cross_validation_resumes(
     assert len(trained) == 2 + 1 + 1 + 1  # done, stopped, the other fold, all rows
     assert content_of(tmp_path / "stopped") == content_of(tmp_path / "whole")
     assert not (tmp_path / "stopped" / "rates").exists()
+
+
+def test_a_folder_removed_meanwhile_is_not_made_again(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, out = tmp_path / "rows.csv", tmp_path / "out"
+    table.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in ROWS), encoding="utf-8")
+    config = FinetuneConfig.build({"recipe": "auto", "epochs": 1, "baseline": False})
+    original = choose.train_task
+
+    def train(*given: Any, **more: Any) -> Any:
+        outcome = original(*given, **more)
+        shutil.rmtree(out)
+        return outcome
+
+    with monkeypatch.context() as removing, pytest.raises(StorageError, match="out cannot be written"):
+        removing.setattr(choose, "train_task", train)
+        finetune(config, out, model=encoder, train=table)
+    assert not out.exists()
+    finetune(config, out, model=encoder, train=table)  # the same call begins again
 
 
 def test_the_baselines_of_few_rows_have_not_learned_from_them(encoder: Path, tmp_path: Path) -> None:

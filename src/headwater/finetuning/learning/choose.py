@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from headwater.finetuning.model.pooled import PooledModel
 from headwater.finetuning.rows.row import Seen
 from headwater.finetuning.rows.split import FOLDS
 from headwater.reading import read_json
-from headwater.storage import save_array, write_json
+from headwater.storage import save_array, storage_errors, write_json
 
 # Rates that are tried, as factors of the base's own, and how far the series continues while its end is the best.
 FACTORS, LOWEST, HIGHEST = (0.5, 1.0, 2.0, 4.0), 1 / 16, 64.0
@@ -96,9 +97,16 @@ def _within(prepared: Prepared, name: str) -> Prepared:
     """Return this for a training of several, with a folder of its own."""
     if prepared.out is None:
         return prepared
-    folder = prepared.out / RATES / name
-    folder.mkdir(parents=True, exist_ok=True)
-    return replace(prepared, out=folder)
+    return replace(prepared, out=_subfolder(prepared.out, name))
+
+
+def _subfolder(out: Path, name: str = "") -> Path:
+    """Return a folder below RATES; raise StorageError if `out` was moved or removed since the training began."""
+    folder = out / RATES / name
+    with storage_errors(out):
+        (out / RATES).mkdir(exist_ok=True)
+        folder.mkdir(exist_ok=True)
+    return folder
 
 
 def _keep_journal(prepared: Prepared, name: str) -> None:
@@ -188,8 +196,8 @@ def _without_fold(prepared: Prepared, number: int, probe: Probe) -> tuple[dict[s
         return read_json(folder / f"{stem}.json"), np.load(folder / f"{stem}.npy")
     outcome = train_task(part, probe=probe, keep_last=True)
     entry = {name: outcome.best_entry()[name] for name in (*_LOSSES, "epoch")}
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+    if prepared.out is not None:
+        folder = _subfolder(prepared.out)
         save_array(folder / f"{stem}.npy", outcome.probabilities)
         write_json(folder / f"{stem}.json", entry)  # last: the array is complete
     return entry, outcome.probabilities
