@@ -32,6 +32,14 @@ def run(folder: str, *arguments: str) -> int:
     return main(["generate", "--model", folder, *arguments])
 
 
+def test_text_that_the_model_cannot_read_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tokenizer = Tokenizer.train(["the river runs to the sea."], kind="gpt1", vocab_size=60)
+    config = preset("gpt2-pico", vocabulary=tokenizer.vocabulary_size, context=64)
+    save_model(build_model(config, seed=1), tmp_path, tokenizer=tokenizer)
+    assert run(str(tmp_path), "the 강물", "--max-tokens", "1") == 0
+    assert "Text without a token of its own: <unk> is 2 of 3 tokens" in capsys.readouterr().err
+
+
 def test_more_samples_than_fit_the_memory_are_refused(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder, "--num-samples", str(10**9)) == 2
     assert "less than or equal to 100000" in capsys.readouterr().err

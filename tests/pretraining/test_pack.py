@@ -200,6 +200,22 @@ def test_special_tokens_of_a_text_are_single_tokens(tmp_path: Path) -> None:
     assert [ids.count(named.special_tokens[name]) for name in ("<speaker1>", "<speaker2>")] == [400, 400]
 
 
+def test_text_that_a_tokenizer_does_not_have_is_counted(
+    tmp_path: Path, corpus: Path, tokenizer: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Tokenizer.train(["over the river, the stone light"], kind="gpt1", vocab_size=60).save(tmp_path / "gpt1")
+    assert (
+        main(["pack", str(corpus), "--tokenizer", str(tmp_path / "gpt1"), "--out", str(tmp_path / "tokens")]) == 0
+    )
+    ids = np.concatenate([read_part(tmp_path / "tokens", part)[0] for part in ("train", "validation")])
+    unknown = f"<unk> is {np.count_nonzero(ids == 0):,} of {len(ids):,} tokens"
+    assert unknown in capsys.readouterr().err
+    assert main(["tokenizer", "encode", "the 강물이", "--tokenizer", str(tmp_path / "gpt1")]) == 0
+    assert "Text without a token of its own: <unk> is 3 of 4 tokens" in capsys.readouterr().err
+    assert main(["tokenizer", "encode", "the 강물이", "--tokenizer", str(tokenizer)]) == 0
+    assert "without a token" not in capsys.readouterr().err
+
+
 def test_another_end_of_text_makes_other_tokens(tmp_path: Path, corpus: Path, tokenizer: Path) -> None:
     pack(corpus, tokenizer, tmp_path / "tokens")
     other = Tokenizer.load(tokenizer)

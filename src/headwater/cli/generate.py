@@ -107,6 +107,8 @@ def generate(
     if not prompt:
         say("The prompt is empty: a new text starts.")
     _warn_beyond_context(running[0], lm.config.context)
+    if note := lm.tokenizer.note_of_unknown([running[0].request.prompt]):
+        say(note)
     if as_json:
         asked: dict[str, Any] = {"model": model, "precision": lm.precision, "prompt": prompt, "seed": seed}
         asked["prompt_tokens"] = len(running[0].request.prompt)

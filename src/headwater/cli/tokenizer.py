@@ -83,6 +83,8 @@ def encode(
     loaded = Tokenizer.load(tokenizer, download=download)
     # Otherwise as `pack` and `generate` read a text.
     ids = loaded.encode(read_stdin() if text == "-" else text, allow_special or None)
+    if note := loaded.note_of_unknown([ids]):
+        say(note)
     if show:
         _show(loaded, ids)
         say(counted(len(ids), "token"))

@@ -36,7 +36,7 @@ from headwater.tokenizer.folder import Roles, TokenizerFiles, default_roles, rea
 from headwater.tokenizer.foreign import LibraryCodec, WordPieceCodec
 from headwater.tokenizer.gpt1 import WordCodec
 from headwater.tokenizer.gpt2 import ByteLevelCodec
-from headwater.tokenizer.library import SPECIALS
+from headwater.tokenizer.library import SPECIALS, UNKNOWN_WORD
 from headwater.tokenizer.train import learn_vocabulary
 from headwater.tokenizer.vocabulary import (
     CLASSIFY,
@@ -44,6 +44,7 @@ from headwater.tokenizer.vocabulary import (
     MASK,
     SEPARATOR,
     TASK_TOKENS,
+    UNKNOWN,
     Kind,
     TaskTokens,
     Vocabulary,
@@ -218,6 +219,24 @@ class Tokenizer:
     def mask(self) -> int | None:
         """Id of the token that a masked model fills, `[MASK]` or the folder's own; None without one."""
         return self.vocabulary.specials.get(dict(self.roles.names).get("mask_token", MASK))
+
+    @property
+    def unknown(self) -> int | None:
+        """Id of the token for text that the vocabulary does not have; None with kind gpt2, which has all bytes."""
+        if self.kind == "gpt2":
+            return None
+        default = UNKNOWN_WORD if self.kind == "wordpiece" else UNKNOWN
+        token = self.vocabulary.ids.get(dict(self.roles.names).get("unk_token", default))
+        return None if token in {self.roles.start, self.roles.padding, *self.roles.ends} else token
+
+    def note_of_unknown(self, streams: Iterable[npt.ArrayLike]) -> str:
+        """Return a sentence with the number of unknown tokens in all arrays of ids; "" if there are none."""
+        if (unknown := self.unknown) is None:
+            return ""
+        sizes = [(np.count_nonzero(np.asarray(ids) == unknown), np.size(ids)) for ids in streams]
+        count, total = (sum(size) for size in zip(*sizes, strict=True)) if sizes else (0, 0)
+        name = self.vocabulary.tokens[unknown]
+        return f"Text without a token of its own: {name} is {count:,} of {total:,} tokens" if count else ""
 
     @property
     def frame(self) -> tuple[list[int], list[int]]:

@@ -108,6 +108,9 @@ def pack(
                         for path in plan.output("shard", number).glob("*.npy"):
                             shutil.move(path, work / path.name)
                     finish_tokens(stage, work, loaded, counts)
+                    shards = [path for part in TOKEN_PARTS for path in work.glob(f"{part}-*.npy")]
+                    if note := loaded.note_of_unknown(np.load(path, mmap_mode="r") for path in shards):
+                        progress.note(note)
     _remove_parts(out)
     return dict(stage.config["counts"])
 
