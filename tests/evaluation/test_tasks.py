@@ -441,9 +441,15 @@ def test_damaged_sentences_are_skipped_by_name(world: Any, tmp_path: Path, conte
     protocols = ["cola", "sst-2.whole-word", "wsc273.full"]
     results = evaluate(world.model, protocols, tmp_path, tmp_path / "out")
     reasons = {skipped.protocol: skipped.reason for skipped in results.skipped}
-    if b"\xff" not in content:  # a encoder of labelled sets takes bytes that are not UTF-8 for U+FFFD
-        assert "in_domain_dev.tsv" in reasons["cola.mean-log-probability"]
+    assert "in_domain_dev.tsv" in reasons["cola.mean-log-probability"]
     assert "dev.tsv" in reasons["sst-2.whole-word"]
+
+
+def test_a_letter_that_is_not_utf_8_refuses_story_cloze(tmp_path: Path, world: Any) -> None:
+    story = tmp_path / "cloze.csv"
+    story.write_bytes("1,A café.,It rains.,It is wet.,I go.,I stay dry.,I get wet.,2\r\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"cloze.csv.*line 1"):
+        TASKS["story-cloze.mean"].read({"test": story}, world.model)
 
 
 def test_an_empty_example_is_left_out_and_counted(world: Any, tmp_path: Path) -> None:

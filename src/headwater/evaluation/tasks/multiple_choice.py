@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import ast
 import csv
+import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -33,7 +34,7 @@ from headwater.evaluation.choice import Choice, Scoring
 from headwater.evaluation.data_files import Source, read_json_rows
 from headwater.evaluation.protocols import Example, numbered
 from headwater.finetuning import Raw
-from headwater.reading import parse_json
+from headwater.reading import parse_json, read_text
 
 
 def read_questions(path: Path) -> Iterator[Raw]:
@@ -53,7 +54,7 @@ def read_questions(path: Path) -> Iterator[Raw]:
 def _story_cloze(path: Path) -> Iterator[Raw]:
     """Read Story Cloze: four sentences, which become one context, two endings, the right one's number."""
     number = 0
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
+    with io.StringIO(read_text(path), newline="") as lines:
         for record in csv.reader(lines, strict=True):
             if not record or record[0] == "InputStoryid":
                 continue

@@ -8,6 +8,7 @@ with the best Matthews correlation on training sentences, and it is stored with 
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -167,7 +168,7 @@ def best_threshold(scored: Sequence[tuple[float, int]]) -> tuple[float, float]:
 
 def _rows(path: Path, columns: Sequence[str], skipped: int = 0) -> Iterator[dict[str, str]]:
     """Yield the rows of a file with literal tabs, after `skipped` lines; raise DataError for a short one."""
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
+    with io.StringIO(read_text(path), newline="") as lines:
         records = (stripped.split("\t") for line in lines if (stripped := line.rstrip("\r\n")))
         for number, record in enumerate(islice(records, skipped, None), start=1):
             if len(record) < len(columns):
