@@ -16,7 +16,7 @@ from headwater import shipped
 from headwater.cli.main import main
 from headwater.corpus import BuildConfig, build_corpus
 from headwater.errors import DataError, FolderError
-from headwater.inference import LanguageModel
+from headwater.inference import LanguageModel, load
 from headwater.model import build_model, preset
 from headwater.pretraining import PretrainConfig
 from headwater.pretraining.recipe import resolve
@@ -249,20 +249,26 @@ def test_a_korean_text_continues_from_the_korean_model(
 
 
 @pytest.mark.parametrize("line", ["The river runs to the sea at {}.", "강물은 바다로 {} 번 흐른다."])
-def test_a_page_of_text_is_read_three_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
-    content = "".join(f"{line.format(number)}\n\n" for number in range(200))
-    tokenizer = Tokenizer.train([content], kind="gpt2", vocab_size=290, special_tokens=["<|endoftext|>"])
-    config = preset("gpt2-pico", layers=1, width=16, heads=2, context=128, vocabulary=tokenizer.vocabulary_size)
+def test_a_few_lines_continue_a_shipped_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str
+) -> None:
+    tokenizer = Tokenizer.train([line * 9], kind="gpt2", vocab_size=275, special_tokens=["<|endoftext|>"])
+    config = preset("gpt2-pico", layers=1, width=16, heads=2, vocabulary=tokenizer.vocabulary_size)
     LanguageModel(build_model(config, seed=1), tokenizer).save(tmp_path / "shelf" / shipped.DEFAULT)
     monkeypatch.setattr("headwater.shipped.catalogue.FOLDER", tmp_path / "shelf")
     text, out = tmp_path / "text.txt", tmp_path / "out"
-    text.write_text(content, encoding="utf-8")
-    quickstart(out, minutes=1, text=[text])
+    text.write_text("".join(f"{line.format(number)}\n" for number in range(26)), encoding="utf-8")
+    assert main(["quickstart", str(text), "--out", str(out), "--minutes", "0.1"]) == 0
+    said = capsys.readouterr().err
+    assert "Expect the words and the form of the text" in said
+    assert "this takes about" not in said, "the time of a longer text"
     run, tokens = open_folder(out / "run", "run"), open_folder(out / "tokens", "tokens").config
     counts = {part: tokens["counts"][part]["tokens"] for part in ("train", "validation")}
-    assert 0.1 < counts["validation"] / sum(counts.values()) < 0.3
-    window = PretrainConfig(init_from=shipped.DEFAULT).window
-    assert run.config["steps"] == math.ceil(3 * counts["train"] / (BATCH * window))
+    assert run.config["context"] < counts["validation"] < counts["train"]
+    assert run.config["steps"] * BATCH * run.config["context"] >= 3 * counts["train"]
+    assert (out / "report.html").exists()
+    assert load(out / "run/model").config.context == config.context
+    assert len(load(out / "run/model").generate("a", max_tokens=100, min_tokens=100, seed=1)) > 0
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unicodedata import normalize
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from headwater.tokenizer import Tokenizer, reference
 from headwater.tokenizer.english import EnglishWords
-from headwater.tokenizer.gpt1 import WordCodec, WordSplitter
+from headwater.tokenizer.gpt1 import WordCodec, WordSplitter, _marks_in_order
 
 spacy = pytest.importorskip("spacy")
 pytest.importorskip("ftfy")
@@ -66,8 +67,8 @@ def english() -> Any:
 
 
 @pytest.fixture(scope="module")
-def words() -> EnglishWords:
-    return EnglishWords()
+def words_by_window() -> list[EnglishWords]:
+    return [EnglishWords(), EnglishWords(window=8)]
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +139,9 @@ def test_fast_path_on_chosen_texts(small: Tokenizer, english: Any, text: str) ->
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
-def test_words_are_spacys_for_repeated_characters(english: Any, words: EnglishWords, data: st.DataObject) -> None:
+def test_words_are_spacys_for_repeated_characters(
+    english: Any, words_by_window: list[EnglishWords], data: st.DataObject
+) -> None:
     cases = st.sampled_from(sorted(case for case in english.rules if not case.isspace()))
     signs = st.sampled_from([*"$#'\"%=(){}[]<>.,:;!?*&@/\\-_~`^|°+£’—。", "...", "'s", "km²", "10", "a", "B", "é"])
     urls = st.sampled_from(["x@y.org", "http://", "a.b.co", "1.2.3.4", ":80", "/p", "Ab.Cd"])
@@ -147,9 +150,10 @@ def test_words_are_spacys_for_repeated_characters(english: Any, words: EnglishWo
     )
     chunks = data.draw(st.lists(st.lists(part, min_size=1, max_size=6).map("".join), min_size=1, max_size=3))
     expected = [token.text for token in english(" ".join(chunks))]
-    assert words.of_line(chunks) == expected
-    alone = [words.of_chunk(chunk) for chunk in chunks]
-    assert None in alone or [word for part in alone for word in part or ()] == expected
+    for words in words_by_window:
+        assert words.of_line(chunks) == expected
+        alone = [words.of_chunk(chunk) for chunk in chunks]
+        assert None in alone or [word for part in alone for word in part or ()] == expected
 
 
 class _Counted:
@@ -169,7 +173,7 @@ class _Counted:
         return self.__getattr__("search")(text)
 
 
-@pytest.mark.parametrize("unit", ["$", "#", "(a", "$#", "a@", "1.", "b$c'"])
+@pytest.mark.parametrize("unit", ["$", "#", "'", ":)", "(a", "'s", "$#", "a:", "a@", "1.", "b$c'"])
 def test_the_work_on_a_run_grows_with_its_length_only(
     english: Any, monkeypatch: pytest.MonkeyPatch, unit: str
 ) -> None:
@@ -188,13 +192,12 @@ def test_the_work_on_a_run_grows_with_its_length_only(
 
     monkeypatch.setattr(spacy, "blank", blank)
     splitter = WordSplitter()
+    assert splitter._english._url._rest is not None  # else the rule would take more than linear time
     spent = []
     for length in (1_000, 4_000):
         work.clear()
         chunk = unit * (length // len(unit))
-        words = splitter.split_chunk(chunk)
-        assert words is not None
-        assert words[-1].endswith(unit[-1])
+        assert (splitter.split_chunk(chunk) or splitter.split_line([chunk]))[-1].endswith(unit[-1])
         spent.append(work["characters"])
     assert spent[1] <= 4.4 * spent[0] + 1_000
 
@@ -225,6 +228,14 @@ def test_a_run_of_any_sign_takes_few_calls_a_byte(small: Tokenizer) -> None:
         few.append((calls[1] - calls[0]) / (1_000 * len(sign.encode("utf-8", "surrogatepass"))))
     worst = max(few)
     assert worst <= 20, (worst, signs[few.index(worst)])
+
+
+@given(st.text(st.sampled_from("ae\u0301\u0327\u0323\u0344\u0f73\u0f71\u0f74ệ안\u3099か!"), max_size=20))
+def test_marks_in_order_have_the_same_normal_forms(text: str) -> None:
+    ordered = _marks_in_order(text, many=2)
+    assert normalize("NFC", ordered) == normalize("NFC", text)
+    marks = _marks_in_order("a" + "\u0301\u0327" * 40)
+    assert marks == "a" + "\u0327" * 40 + "\u0301" * 40
 
 
 def test_long_chunks_are_not_remembered(small: Tokenizer) -> None:

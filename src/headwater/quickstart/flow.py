@@ -23,8 +23,9 @@ from headwater.device import choose_device
 from headwater.errors import DataError, FolderError, UsageError, resumable
 from headwater.evaluation import EvaluateConfig, evaluate
 from headwater.finetuning import FinetuneConfig, finetune
-from headwater.pretraining import PretrainConfig, pack, pretrain, seconds_per_update
+from headwater.pretraining import MINIMUM_TOKENS, PretrainConfig, pack, pretrain, seconds_per_update
 from headwater.quickstart.labels import make_labels
+from headwater.quickstart.little_text import MOST_BYTES, LittleText, little_text, named_bytes
 from headwater.quickstart.samples import write_samples
 from headwater.reading import read_json
 from headwater.report import measured_lines, report
@@ -36,9 +37,6 @@ VALIDATION = 0.05
 ASKED = "quickstart.json"  # the minutes and the seed of a folder
 # A tokenizer that splits a text into its words needs fewer tokens: English has 3 bytes a token or more.
 BYTES_A_TOKEN = 2.0
-# Of a text that is continued: so many bytes have a larger held-out part and so many passes; later ones learn the
-# text by heart (measured on a page of a novel in English and Korean: the loss was lowest after one to three).
-LITTLE_BYTES, LITTLE_HELD_OUT, PASSES = 30_000, 0.2, 3
 CONTINUE_BYTES = 20_000_000  # of a corpus that is large enough for a model from scratch
 SHOWN = 4_000  # characters of a document that tell its language
 MINUTES = 60 * 24 * 365  # for longer training there is `headwater pretrain`
@@ -97,7 +95,7 @@ def quickstart(
 
     text: the user's own files. text_field: the field of their rows with the text. encoding: theirs, if it is not
     clear. device: of every stage with a model, as in `headwater.load`. The minutes also limit what the other
-    stages read (TEXT_BYTES, SCORED); very little text does not need them.
+    stages read (TEXT_BYTES, SCORED); very little text does not need them (`little`).
 
     Raises UsageError if minutes are not positive and finite or the device cannot be used, DataError for text that
     cannot be used, FolderError if `out` has a quickstart of another seed, text or number of minutes.
@@ -110,12 +108,11 @@ def quickstart(
     corpus, tokens, run = (out / name for name in ("corpus", "tokens", "run"))
     gathered = None if text else math.ceil(minutes * TEXT_BYTES)
     rules = BuildConfig.build({"text_field": text_field, "encoding": encoding, "python_docs_bytes": gathered})
-    size, initial = _gather(out, minutes, text, rules, seed, progress)
-    is_little = initial is not None and size <= LITTLE_BYTES
-    held_out = LITTLE_HELD_OUT if is_little else VALIDATION
+    size, initial, little = _gather(out, minutes, text, rules, seed, progress)
+    held_out = VALIDATION if little is None else little.held_out
     tokenizer, ladder = _candidates(initial, corpus, out / "tokenizer", size, progress)
-    _pack(corpus, tokenizer, tokens, held_out, progress)
-    recipe = choose_recipe(ladder, tokens, run, minutes, seed, device, progress, PASSES if is_little else None)
+    _pack(corpus, tokenizer, tokens, held_out, little, progress)
+    recipe = choose_recipe(ladder, tokens, run, minutes, seed, device, progress, little)
     model = pretrain(recipe, tokens, run, progress=progress)
     prompts = choose_prompts(corpus, held_out)
     write_samples(model, prompts, out / "samples", seed=seed, device=device, progress=progress)
@@ -148,19 +145,27 @@ def quickstart(
 
 def _gather(
     out: Path, minutes: float, text: Sequence[Path], rules: BuildConfig, seed: int, progress: Progress
-) -> tuple[int, str | None]:
-    """Gather the corpus in `out`; return its bytes and the shipped model to continue from, if there is one."""
+) -> tuple[int, str | None, LittleText | None]:
+    """Gather the corpus in `out`, and tell the user what follows from its size.
+
+    Returns its bytes, the shipped model to continue from, and how it is read if it is very little text.
+    """
     corpus, is_new = out / "corpus", not (out / ASKED).exists()
-    if is_new:
+    may_be_little = bool(text) and named_bytes(text) <= MOST_BYTES
+    if is_new and not may_be_little:
         progress.note(_forecast(minutes))
     build_corpus([*text] or [BUILT_IN], corpus, rules, progress=progress)
     if is_new:
         write_json(out / ASKED, {"minutes": minutes, "seed": seed})
     size = sum(len(document.text.encode()) for _, document in split(corpus, VALIDATION))
     initial = choose_start(corpus, size) if text else None
+    little = None if initial is None else little_text(corpus, size, initial, VALIDATION)
+    if is_new and may_be_little and little is None:
+        progress.note(_forecast(minutes))
     if initial is not None:
-        progress.note(f"{size / 1e6:.1f} MB of text: training continues from the shipped {initial}")
-    return size, initial
+        continued = f"{size / 1e6:.1f} MB of text: training continues from the shipped {initial}"
+        progress.note(continued if little is None else little.expectation(initial))
+    return size, initial, little
 
 
 def _forecast(minutes: float) -> str:
@@ -186,12 +191,19 @@ def _candidates(
     return out, [PretrainConfig.build({key: recipe[key] for key in RECIPE_KEYS}) for recipe in recipes]
 
 
-def _pack(corpus: Path, tokenizer: Path, out: Path, held_out: float, progress: Progress) -> None:
+def _pack(
+    corpus: Path, tokenizer: Path, out: Path, held_out: float, little: LittleText | None, progress: Progress
+) -> None:
     """Pack the corpus; raise DataError for too little text."""
     try:
-        pack(corpus, tokenizer, out, held_out, progress=progress)
+        minimum = MINIMUM_TOKENS if little is None else little.window + 1
+        pack(corpus, tokenizer, out, held_out, minimum=minimum, progress=progress)
     except DataError as error:  # the repair names an option that only `headwater pack` has
-        raise DataError(error.seen, expected=error.expected, repair="Gather more text") from None
+        raise DataError(
+            error.seen,
+            expected=error.expected,
+            repair="Gather more text; in English or Korean, some ten lines are enough",
+        ) from None
 
 
 def _labels(corpus: Path, out: Path, held_out: float, seed: int, progress: Progress) -> dict[str, Path]:
@@ -261,11 +273,11 @@ def choose_recipe(
     seed: int,
     device: str,
     progress: Progress,
-    passes: int | None = None,
+    little: LittleText | None = None,
 ) -> PretrainConfig:
     """Return the recipe of the largest model that reads enough tokens in the minutes, as measured on the device.
 
-    A run that was started keeps its recipe, on any device. passes: the most over the text.
+    A run that was started keeps its recipe, on any device.
     """
     recipe_file = run / "config.toml"
     if recipe_file.exists():
@@ -273,15 +285,14 @@ def choose_recipe(
     if has_manifest(run):  # the first file of a run
         begun = read_manifest(run).config
         return PretrainConfig.build(begun, {"init_from": ladder[0].init_from, "device": device})
+    if little is not None and ladder[0].init_from is not None:
+        return little.recipe(ladder[0].init_from, seed, device)
     progress.start("choosing a size")
     chosen, steps = ladder[0], 0
     for recipe in ladder:
         recipe = recipe.model_copy(update={"batch_size": BATCH, "steps": 100, "seed": seed, "device": device})
         update = seconds_per_update(recipe.model_copy(update={"compile": "off"}), tokens)
         possible = max(20, int(60 * minutes / update))
-        if passes is not None:
-            read = open_folder(tokens, "tokens").config["counts"]["train"]["tokens"]
-            possible = min(possible, math.ceil(passes * read / (BATCH * recipe.window)))
         shape = recipe.architecture
         weights = 12 * shape.layers * shape.width**2
         if steps and possible * BATCH * recipe.window < TOKENS_A_WEIGHT * weights:
