@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -342,12 +341,11 @@ def test_a_folder_with_other_class_names_differs(base: Path, sentences: Any, tmp
 def test_a_choice_that_is_continued_counts_answers_from_0(base: Path, tmp_path: Path) -> None:
     table = tmp_path / "choices.jsonl"
     answers = ["the film", "the plot", "a story"]
-    rows = [{"context": f"film {n}", "question": "q", "answers": answers, "label": n % 3} for n in range(12)]
+    rows = [{"context": f"film {n}", "question": "q", "answers": answers, "label": n % 3 + 1} for n in range(12)]
     table.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    finetune(FinetuneConfig(task="choice", epochs=0.1), tmp_path / "choice", model=base, train=table)
-    loaded = MultipleChoice.load(tmp_path / "choice").set_params(warm_start=True, epochs=0.1)
-    earlier = replace(loaded.fine_tuned_.labels, first_answer=1)  # as in a folder of an earlier version
-    loaded.fine_tuned_.labels = earlier
+    finetune(FinetuneConfig(task="choice", epochs=0.1), tmp_path / "from-1", model=base, train=table)
+    loaded = MultipleChoice.load(tmp_path / "from-1").set_params(warm_start=True, epochs=0.1)
+    assert loaded.fine_tuned_.labels.first_answer == 1
     X = [(row["context"], row["question"], answers) for row in rows]
     fitted = loaded.fit(X, [n % 3 for n in range(12)])
     assert fitted.fine_tuned_.labels.first_answer == 0

@@ -12,7 +12,7 @@ import torch
 
 import headwater as hw
 from headwater.cli.main import main
-from headwater.errors import HeadwaterError, UsageError
+from headwater.errors import DataError, HeadwaterError, UsageError
 from headwater.finetuning import FinetuneConfig, FineTuned, finetune
 from headwater.report import report
 
@@ -123,6 +123,13 @@ def test_another_kind_of_head_is_refused_by_name(
     assert command(tmp_path / "out", "--from", week[0], "--train", rows, *options) == status
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_numbers_among_words_are_not_new_labels(week: tuple[Path, Path], tmp_path: Path) -> None:
+    config = FinetuneConfig.build(FineTuned.keys_of(week[0]))
+    table = write(tmp_path / "new.csv", ["a", "b", "c"], ["1", "0", "1"])
+    with pytest.raises(DataError, match="a number, but the training labels are words"):
+        finetune(config, tmp_path / "out", model=week[0], train=table)
 
 
 def test_a_base_has_no_head_to_keep(base: Path, week: tuple[Path, Path], tmp_path: Path) -> None:

@@ -258,7 +258,7 @@ def test_a_label_in_a_list_among_others_is_noted() -> None:
 
     assert "a class written as a list: '[1]'" in notes(Raw(("a",), "[1]", 9))
     assert "1 training row with a list of labels, 8 with one label alone" in notes(Raw(("a",), ("0", "1"), 9))
-    with pytest.raises(DataError, match="it has one label in each of its 9 rows"):
+    with pytest.raises(DataError, match="it row 9 has a list with one label, and other rows have the label alone"):
         notes(Raw(("a",), ("1",), 9))
 
 

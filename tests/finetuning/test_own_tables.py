@@ -81,6 +81,19 @@ def test_columns_are_recognised_or_named(tmp_path: Path) -> None:
         rows(cased, "classify", text="Reveiw")
 
 
+def test_numbered_answers_count_from_what_the_training_rows_show() -> None:
+    one = [Raw(("", "q", "x", "y"), number, number) for number in (1, 2)]
+    assert learn_labels(one, "choice", None, "it").first_answer == 1
+    zero = [Raw(("", "q", "x", "y"), number, number) for number in (0, 1)]
+    assert learn_labels(zero, "choice", None, "it").first_answer == 0
+    middle = [Raw(("", "q", "x", "y", "z"), number, number) for number in (1, 2)]
+    assert learn_labels(middle, "choice", None, "it").first_answer == 0, "no label is the number of answers"
+    from_0 = Labels(target="answer")  # of a model that is continued
+    assert [from_0.extended(rows, "it").first_answer for rows in (one, zero, middle)] == [1, 0, 0]
+    from_1 = Labels(target="answer", first_answer=1)
+    assert [from_1.extended(rows, "it").first_answer for rows in (one, zero, middle)] == [1, 0, 1]
+
+
 def test_a_label_names_an_answer_by_number_letter_or_text() -> None:
     labels = Labels(target="answer", first_answer=1)
     answers = ("", "q", "w", "x")
@@ -95,6 +108,11 @@ def test_class_names_are_kept_and_equal_numbers_agree() -> None:
     assert labels.names == ["2", "9", "10"]
     assert labels.target_of(Raw(("a",), "10.0", 1), "it") == 2.0
     assert learn_labels([Raw(("a",), x, 1) for x in ("01", "1")], "classify", None, "it").names == ["01", "1"]
+
+
+def test_a_label_that_differs_in_every_row_is_not_a_class() -> None:
+    with pytest.raises(DataError, match=r"another label in each of its 20 labelled rows.*--label"):
+        learn_labels([Raw(("a",), f"T{number}", number) for number in range(20)], "classify", None, "it")
 
 
 @pytest.mark.parametrize(
@@ -146,7 +164,12 @@ def test_a_folder_is_not_a_table(tmp_path: Path) -> None:
     [
         (["a", "a"], [], "only one class: 'a' in 2 labelled rows"),
         (["a", "b"], ["a", "c"], "row 2 has the label 'c', which training did not have; it had 'a', 'b'"),
-        (["no", "yes"], ["1"], "row 1 has the label '1', which training did not have; it had 'no', 'yes'"),
+        (
+            ["0", "1"],
+            ["0", "positive"],
+            "row 2 has the label 'positive', a word, but the training labels are num",
+        ),
+        (["no", "yes"], ["1"], "row 1 has the label '1', a number, but the training labels are words"),
         (["1", "other"], ["2"], "row 1 has the label '2', which training did not have; it had '1', 'other'"),
     ],
 )
@@ -303,26 +326,21 @@ def test_a_blank_line_is_not_a_row(tmp_path: Path, name: str) -> None:
     assert [row["b"] for _, row in two.rows] == ["2", "4"]
 
 
-def test_an_answers_text_names_it_before_its_number() -> None:
-    def place(label: str | float, *answers: str) -> float | None:
-        return Labels(target="answer").target_of(Raw(("", "q", *answers), label, 1), "it")
-
-    assert [place("12", "12", "13", "11"), place("1", "x", "y"), place(1, "x", "y"), place("b", "x", "y")] == [
-        0,
-        1,
-        1,
-        1,
-    ]
-    assert [place(1, "1", "2"), place("2", "0", "1", "2")] == [1, 2]  # in JSON a number is first a number
-    assert place(4.0, "4", "5") == 0
-    for label, message in (
-        ("2", "text of one answer and the number of another"),
-        ("ß", "label 'ß' is none of the 3"),
-    ):
-        with pytest.raises(DataError, match=message):
-            place(label, "2", "0", "1")
-    with pytest.raises(DataError, match="label 2 is none of the 2 answers; expected 0 to 1, a letter"):
-        place(2, "x", "y")
+def test_a_label_is_the_text_of_a_numeric_answer_if_all_are() -> None:
+    sums = [Raw(("", "8 + 4", "12", "13", "11"), "12", 1), Raw(("", "1 + 1", "3", "2", "4"), "2", 2)]
+    labels = learn_labels(sums, "choice", None, "it")
+    assert [labels.target_of(row, "it") for row in sums] == [0, 1]
+    unclear = [Raw(("", "10 - 8", "2", "0", "1"), "2", 1)]
+    with pytest.raises(DataError, match="row 1 has the label '2', which is the text of one answer and the number"):
+        learn_labels(unclear, "choice", None, "it")
+    assert labels.target_of(Raw(("", "2 + 2", "4", "5"), 4.0, 3), "it") == 0
+    with pytest.raises(DataError, match="label 'ß' is none of the 2 answers"):
+        labels.target_of(Raw(("", "q", "x", "y"), "ß", 4), "it")
+    counted = learn_labels([Raw(("", "q", "1", "2", "3"), label, 1) for label in (0, 1)], "choice", None, "it")
+    with pytest.raises(DataError, match="label 3 is none of the 3 answers"):
+        counted.target_of(Raw(("", "q", "1", "2", "3"), 3, 5), "it")
+    numbered = [Raw(("", "q", "0", "1", "2"), number, number) for number in (0, 1, 2)]
+    assert [learn_labels(numbered, "choice", None, "it").target_of(row, "it") for row in numbered] == [0, 1, 2]
 
 
 def test_similarities_are_scores_unless_there_are_two() -> None:

@@ -342,7 +342,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         target = self._target()
         if target == "answer":
             return Labels(target="answer"), np.arange(max(y) + 1)  # y counts from 0, whatever `start` read
-        labels = start.labels.extended(rows) if start else learn_labels(rows, self.task, target, "y")
+        labels = start.labels.extended(rows, "y") if start else learn_labels(rows, self.task, target, "y")
         if target == "score":
             return labels, None
         whole = [compose(label) if self.compose and isinstance(label, str) else label for label in y]

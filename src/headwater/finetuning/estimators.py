@@ -93,7 +93,7 @@ class Classifier(_OneText):
         given = [label for one in y for label in one] if self._columns is None else self._columns
         by_name = {self._name(label): label for label in given}
         if start is not None:
-            labels = start.labels.extended(rows)
+            labels = start.labels.extended(rows, "y")
             new = [by_name[name] for name in labels.names[len(start.labels.names) :]]
             return labels, np.array([*as_list(self.classes_), *new])
         if self._columns is None:

@@ -106,7 +106,7 @@ def arrange_parts(
     if learn is not None:
         labels = learn(train.rows)
     elif known is not None:
-        labels = known.extended(train.rows)
+        labels = known.extended(train.rows, name)
     else:
         labels = learn_labels(train.rows, config.task, config.target, name)
     targets = {"train": labels.targets(train.rows, name)}
@@ -149,5 +149,5 @@ def _require_different_texts(
         raise DataError(
             f"{name} has one text of each class: nothing can be measured",
             expected="at least two rows of a class, with different texts",
-            repair="Give rows to measure on: --validation FILE; for scores --task regress" if texts > 1 else "",
+            repair="Give rows to measure on: --validation FILE" if texts > 1 else "",
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -37,16 +38,16 @@ _LISTED, _SHOWN = 20, 60
 class Labels:
     """The class names, scores or answers that the outputs of a fine-tuned model mean.
 
-    names: class names in order of output; levels: ascending scores; linear: whether the only output is the score
-    itself, as in transformers' regression; first_answer: the number of a choice's first answer in numeric labels,
-    which folders of earlier versions count from 1.
+    names: class names in order of output; levels: ascending scores; first_answer: the number of a choice's first
+    answer in numeric labels; answer_texts: whether a choice's labels are the texts of its answers; linear: whether
+    the only output is the score itself, as in transformers' regression.
     """
 
     target: Target
     names: list[str] = Field(default_factory=list)
     levels: list[float] = Field(default_factory=list)
     first_answer: int = 0
-    answer_texts: bool = False  # of earlier versions
+    answer_texts: bool = False
     linear: bool = False
 
     @property
@@ -101,11 +102,25 @@ class Labels:
         result[rows, below + 1] = share * known
         return result
 
-    def extended(self, rows: Sequence[Raw]) -> Labels:
-        """Return these labels, with the new classes of the rows at the end."""
+    def extended(self, rows: Sequence[Raw], name: str) -> Labels:
+        """Return these labels, with the new classes of the rows of the table `name` at the end.
+
+        Numbered answers are counted as in the rows, if they do not fit these labels. Raises DataError, naming the
+        row, for numbers among words and the reverse.
+        """
+        if self.target == "answer" and not self.answer_texts:
+            numbered = [row for row in rows if number_of(row.label) is not None]
+            fit = all(_numbered(row, self.first_answer) is not None for row in numbered)
+            return self if fit else _answer_labels(numbered, name)
         if self.target not in ("class", "labels"):
             return self
-        new = {label for row in rows for label in self._names_of(row)} - self._indices.keys()
+        new: dict[str, Raw] = {}
+        for row in rows:
+            for label in self._names_of(row):
+                if label not in self._indices:
+                    new.setdefault(label, row)
+        for label, row in new.items():
+            self._check_kind(label, f"{name} row {row.row:,}")
         added = spelled(rows, new) if self.target == "class" else sorted(new, key=class_order)
         return Labels(target=self.target, names=[*self.names, *added])
 
@@ -147,10 +162,22 @@ class Labels:
         if (index := self._indices.get(label)) is not None:
             return float(index)
         where = f"{name} row {row.row:,}"
+        self._check_kind(label, where)
         raise DataError(
             f"{where} has the label {label!r}, which training did not have; it had {listed(self.names)}",
             repair="Correct it, or add rows with that label to the training file",
         )
+
+    def _check_kind(self, label: str, where: str) -> None:
+        """Raise DataError for a number if the classes are words, and the reverse."""
+        numeric = number_of(label) is not None
+        if numeric not in {number_of(name) is not None for name in self.names}:
+            kinds = ("a number", "words") if numeric else ("a word", "numbers")
+            raise DataError(
+                f"{where} has the label {label!r}, {kinds[0]}, but the training labels are {kinds[1]}: "
+                f"{listed(self.names)}",
+                repair="Write the labels of both files in the same way",
+            )
 
     def as_named(self, label: Any) -> str:
         """Return a row's label in the spelling of the model's names; several are joined."""
@@ -174,32 +201,29 @@ class Labels:
             return False
 
     def _answer_index(self, row: Raw, where: str) -> int:
-        """Return the index of the answer that a label names: by its text, its letter or its number.
-
-        A number that is not written as text, as in JSON and in Python, is first of all a number.
-        """
-        answers, label, number = row.segments[2:], class_name(row.label), number_of(row.label)
-        places = range(self.first_answer, self.first_answer + len(answers))
-        by_number = places.index(int(number)) if number in places and number is not None else None
-        by_text = answers.index(label) if label in answers else None
-        if not isinstance(row.label, str) and by_number is not None:
-            return by_number
-        if by_text is not None and by_number not in (None, by_text):
-            raise DataError(
-                f"{where} has the label {row.label!r}, which is the text of one answer and the number of another",
-                repair="Label with letters: A is the first answer",
-            )
-        if by_text is not None:
-            return by_text
+        answers, label = row.segments[2:], class_name(row.label)
+        index = _numbered(row, self.first_answer)
+        if label in answers and (self.answer_texts or number_of(row.label) is None):
+            return answers.index(label)
         letter = len(label) == 1 and label.isascii() and label.isalpha()
         if letter and (place := ord(label.upper()) - ord("A")) < len(answers):
             return place
-        if by_number is None:
+        if index is None:
             raise DataError(
                 f"{where}: the label {row.label!r} is none of the {len(answers)} answers",
-                expected=f"{places[0]} to {places[-1]}, a letter, or the answer itself",
+                expected=f"{self.first_answer} to {self.first_answer + len(answers) - 1}, a letter, or the answer "
+                "itself",
             )
-        return by_number
+        return index
+
+
+def _numbered(row: Raw, first_answer: int) -> int | None:
+    """Return the index of the answer whose number is the row's label; None if no answer has that number."""
+    number = number_of(row.label)
+    if number is None or not number.is_integer():
+        return None
+    index = int(number) - first_answer
+    return index if 0 <= index < len(row.segments) - 2 else None
 
 
 def listed(names: Iterable[str]) -> str:
@@ -207,6 +231,9 @@ def listed(names: Iterable[str]) -> str:
     names = list(names)
     shown = [repr(name[:_SHOWN]) for name in names[:_LISTED]] + (["…"] if len(names) > _LISTED else [])
     return ", ".join(shown) or "none"
+
+
+_ALL_DIFFERENT = 10  # rows from which labels that are all different are an identifier
 
 
 def learn_labels(rows: Sequence[Raw], task: TaskName, target: Target | None, name: str) -> Labels:
@@ -218,7 +245,7 @@ def learn_labels(rows: Sequence[Raw], task: TaskName, target: Target | None, nam
     if not known:
         raise DataError(f"{name} has no labelled row", expected="a label for each row")
     if task == "choice":
-        return Labels(target="answer")
+        return _answer_labels(known, name)
     if target is None and any(isinstance(row.label, tuple) for row in known):
         target = "labels"
     if target == "labels":
@@ -237,6 +264,12 @@ def learn_labels(rows: Sequence[Raw], task: TaskName, target: Target | None, nam
         raise DataError(
             f"{name} has only one class: {only!r} in {counted(len(known), 'labelled row')}",
             expected="rows of at least two classes",
+        )
+    if len(names) == len(known) >= _ALL_DIFFERENT:
+        raise DataError(
+            f"{name} has another label in each of its {len(known):,} labelled rows, as {known[0].label!r}",
+            expected="classes that several rows have",
+            repair="Name the column of the class with --label; for scores use --task regress",
         )
     return Labels(target="class", names=spelled(known, names))
 
@@ -265,11 +298,19 @@ def _several_labels(rows: Sequence[Raw], name: str) -> Labels:
     if len(names) < 2:
         raise DataError(f"{name} has only the label {listed(names)}", expected="two or more labels")
     if all(len(one) == 1 for one in sets):
+        lists = [row for row in rows if isinstance(row.label, tuple)]
+        if 0 < len(lists) < len(rows):
+            raise DataError(
+                f"{name} row {lists[0].row:,} has a list with one label, and other rows have the label alone",
+                repair="Write all labels in the same way",
+            )
+        mark = next((mark for mark in ";|/," if any(mark in label for label in names)), "")
         raise DataError(
             f"{name} has one label in each of its {len(rows):,} rows, as {sets[0][0]!r}",
             expected='lists in a cell, as ["a", "b"], or a column of 0 and 1 for each label: --label a,b',
-            repair="If a character separates labels: --set columns.separator=';'; for one label a row leave out "
-            "target=labels",
+            repair=f"If {mark!r} separates labels: --set columns.separator={shlex.quote(mark)}"
+            if mark
+            else "For one label a row leave out target=labels",
         )
     return Labels(target="labels", names=names)
 
@@ -301,6 +342,32 @@ def _levels(rows: Sequence[Raw], name: str) -> list[float]:
     if high - low + 1 > _MOST_LEVELS:
         return np.linspace(low, high, 6).tolist()
     return [float(x) for x in range(low, high + 1)]
+
+
+def _answer_labels(rows: Sequence[Raw], name: str) -> Labels:
+    """Return what a choice's labels mean: texts of answers if all are, else numbers and letters."""
+    by_number = Labels(target="answer", first_answer=_first_answer(rows))
+    texts = [(row, class_name(row.label)) for row in rows]
+    if not all(text in row.segments[2:] for row, text in texts):
+        return by_number
+    places = [
+        (row, _numbered(row, by_number.first_answer), row.segments.index(text, 2) - 2) for row, text in texts
+    ]
+    if any(number is None for _, number, _ in places):
+        return Labels(target="answer", answer_texts=True)
+    if unclear := [row for row, number, text in places if number != text]:
+        raise DataError(
+            f"{name} row {unclear[0].row:,} has the label {unclear[0].label!r}, which is the text of one answer "
+            "and the number of another",
+            repair="Label with letters: A is the first answer",
+        )
+    return by_number
+
+
+def _first_answer(rows: Sequence[Raw]) -> int:
+    """Return 1 if numeric labels count answers from 1 (none is 0, and one is the number of answers), else 0."""
+    numbers = [(number_of(row.label), len(row.segments) - 2) for row in rows]
+    return int(all(number != 0 for number, _ in numbers) and any(number == count for number, count in numbers))
 
 
 def number_of(label: Any) -> float | None:
