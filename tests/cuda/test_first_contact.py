@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from headwater.errors import Interrupted
 from headwater.model import Backend, build_model, transformer
-from headwater.pretraining import PretrainConfig, plan, pretraining, rate_search
+from headwater.pretraining import PretrainConfig, forecasting, pretraining, rate_search
 from headwater.pretraining.recipe import resolve
 from headwater.storage import SILENT
 from headwater.training import Ranks, checkpoint, compile, machine, parallel, process_group
@@ -161,11 +161,11 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_dry_run_times_the_compiled_updates_of_the_run(
     fake_cuda: Any, gpu: Any, compiled: list[str], tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "_TIMINGS", 2)
-    monkeypatch.setattr(plan, "_TIMED", 0.0)
+    monkeypatch.setattr(forecasting, "_TIMINGS", 2)
+    monkeypatch.setattr(forecasting, "_TIMED", 0.0)
     monkeypatch.setattr(pretraining, "held_out_loss", lambda trainer, stream, config: 1.0)
     with fake_cuda() as contract:
-        found = plan.forecast(PretrainConfig.build(TINY, {"device": "cuda"}), tokens, tmp_path / "run")
+        found = forecasting.forecast(PretrainConfig.build(TINY, {"device": "cuda"}), tokens, tmp_path / "run")
     assert (found.precision, found.available) == ("bf16", 80 << 30)
     assert found.advice == "It fits"
     # Compared once; three updates of one micro-batch, to see how long it takes, and two timings; two blocks.

@@ -133,7 +133,7 @@ def workers_of(folder: Path) -> Iterator[int]:
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if (
-                b"headwater.corpus.tasks" in (place / "cmdline").read_bytes()
+                b"headwater.corpus.task_workers" in (place / "cmdline").read_bytes()
                 and (place / "cwd").resolve() == folder
             ):
                 yield int(place.name)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headwater.corpus.tasks import sealed, unsealed
+from headwater.corpus.task_workers import sealed, unsealed
 from headwater.errors import FolderError
 from headwater.storage import Stage, atomic_write, folder_lock, open_folder, save_array, write_text
 from headwater.storage import files as storage

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from headwater.errors import DataError, UsageError
-from headwater.inference import Engine, Event, Generation, Request, TextStream, compiled, torch_network
-from headwater.inference.compiled import NativeNetwork, supported
+from headwater.inference import Engine, Event, Generation, Request, TextStream, native_network, torch_network
+from headwater.inference.native_network import NativeNetwork, supported
 from headwater.inference.network import Precision, Runner
 from headwater.inference.torch_network import TorchNetwork, TorchRunner, matrices
 from headwater.model import Transformer, build_model, preset
@@ -428,13 +428,13 @@ def test_texts_are_equal_at_full_width_and_on_two_threads(precision: Precision, 
 def test_cores_that_other_programs_use_are_not_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ticks are hundredths of a second: user, nice, system, idle, iowait, irq, softirq, steal."""
     used = tmp_path / "stat"
-    monkeypatch.setattr(compiled, "_STAT", used)
-    monkeypatch.setattr(compiled.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    monkeypatch.setattr(native_network, "_STAT", used)
+    monkeypatch.setattr(native_network.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     now = {"monotonic": 100.0, "process_time": 7.0}
     for name in now:
-        monkeypatch.setattr(compiled.time, name, lambda name=name: now[name])
-    monkeypatch.setattr(compiled.os, "sysconf", lambda _: 100)
-    monkeypatch.setattr(compiled.os, "nice", lambda _: 0)
+        monkeypatch.setattr(native_network.time, name, lambda name=name: now[name])
+    monkeypatch.setattr(native_network.os, "sysconf", lambda _: 100)
+    monkeypatch.setattr(native_network.os, "nice", lambda _: 0)
 
     def show(*cpus: str) -> None:
         used.write_text("".join(f"cpu{n} {ticks}\n" for n, ticks in enumerate(cpus)))
@@ -446,7 +446,7 @@ def test_cores_that_other_programs_use_are_not_free(tmp_path: Path, monkeypatch:
         return cores.count()
 
     show("0 0 0 0 0 0 0 0", "0 0 0 0 0 0 0 0")
-    cores = compiled._FreeCores()
+    cores = native_network._FreeCores()
     assert cores.count() == 2
     assert turn(0.1, 0, "10 0 0 0 0 0 0 0", "10 0 0 0 0 0 0 0") == 2  # too early to tell
     assert turn(0.9, 1.3, "70 0 30 0 0 0 0 0", "100 0 0 0 0 0 0 0") == 1  # 0.7 of 2.0 were not this process's

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headwater.errors import DataError, UsageError
 from headwater.inference import Scorer, encode_pairs, windows
 from headwater.inference.backends import open_network
-from headwater.inference.compiled import NativeNetwork, supported
+from headwater.inference.native_network import NativeNetwork, supported
 from headwater.inference.network import Precision
 from headwater.inference.shared_prefixes import forests
 from headwater.inference.torch_network import TorchNetwork

@@ -22,7 +22,7 @@ from headwater.pretraining import (
     cost,
     find_rate,
     forecast,
-    plan,
+    forecasting,
     pretrain,
     rate_search,
 )
@@ -53,7 +53,7 @@ def test_a_forecast_counts_what_the_run_is_made_of(tokens: Path, tmp_path: Path)
 def test_a_forecast_counts_passes_and_names_the_rate(
     tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "time_updates", lambda *_: 1.0)
+    monkeypatch.setattr(forecasting, "time_updates", lambda *_: 1.0)
 
     def told(**changes: Any) -> str:
         return forecast(PretrainConfig.build(TINY, changes), tokens, tmp_path / "run").as_text()
@@ -77,10 +77,10 @@ def test_a_busy_machine_is_warned_of(
     load: float, used: float, tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device, "available_cores", lambda: 2)
-    monkeypatch.setattr(plan, "available_cores", lambda: 2)
+    monkeypatch.setattr(forecasting, "available_cores", lambda: 2)
     monkeypatch.setattr("os.cpu_count", lambda: 64)
     monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0), raising=False)
-    monkeypatch.setattr(plan, "time_updates", lambda *_, **__: 1.0)
+    monkeypatch.setattr(forecasting, "time_updates", lambda *_, **__: 1.0)
     result = forecast(PretrainConfig.build(TINY), tokens, tmp_path / "run")
     assert result.cores_in_use == used
     assert (f"other programs use {used} of 2 cores" in result.as_text()) == (used > 0)
@@ -104,11 +104,11 @@ def test_what_is_counted_beforehand_is_what_training_holds(precision: str, token
 
 
 def test_what_cannot_fit_is_not_tried(tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "time_updates", lambda *_, **__: 1.0)
+    monkeypatch.setattr(forecasting, "time_updates", lambda *_, **__: 1.0)
     with monkeypatch.context() as patched, pytest.raises(UsageError, match="Train a smaller model, or use"):
         patched.setattr(cost, "available_memory", lambda device: 8 * 1024**3)
         forecast(PretrainConfig.build({"preset": "gpt2-xl", "precision": "bf16"}), tokens, tmp_path / "run")
-    monkeypatch.setattr(plan, "available_memory", lambda device: 20_000_000)
+    monkeypatch.setattr(forecasting, "available_memory", lambda device: 20_000_000)
     result = forecast(
         PretrainConfig.build(TINY, {"batch_size": 256, "micro_batch": 256}), tokens, tmp_path / "run"
     )
@@ -152,8 +152,8 @@ def test_a_run_too_large_for_the_memory_is_refused(
 
 
 def test_ranks_time_equally_many_updates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "_TIMINGS", 2)
-    monkeypatch.setattr(plan, "_TIMED", 0.0)
+    monkeypatch.setattr(forecasting, "_TIMINGS", 2)
+    monkeypatch.setattr(forecasting, "_TIMED", 0.0)
     done: list[Any] = []
     another_needs = 9  # timings, by its own clock
     ranks = types.SimpleNamespace(
@@ -163,7 +163,7 @@ def test_ranks_time_equally_many_updates(monkeypatch: pytest.MonkeyPatch) -> Non
     )
     optimizer = types.SimpleNamespace(step=lambda rate: None)
     trainer: Any = types.SimpleNamespace(ranks=ranks, update=done.append, optimizer=optimizer)
-    plan.time_updates(trainer, lambda step: [_windows(1)])
+    forecasting.time_updates(trainer, lambda step: [_windows(1)])
     assert len(done) - 3 >= another_needs
 
 
@@ -184,11 +184,11 @@ def test_a_long_update_is_timed_by_a_part_of_it(monkeypatch: pytest.MonkeyPatch)
     optimizer = types.SimpleNamespace(step=step)
     trainer: Any = types.SimpleNamespace(ranks=Ranks(), update=update, optimizer=optimizer)
     batches = [_windows(8)] * 64
-    assert plan.time_updates(trainer, lambda _: batches) == pytest.approx(0.5 + 2.0 * 512)
+    assert forecasting.time_updates(trainer, lambda _: batches) == pytest.approx(0.5 + 2.0 * 512)
     assert now[0] < 30
     now[0] = 0.0  # a sequence that alone takes longer is timed once
     trainer.update = lambda batches: update(batches * 8)
-    plan.time_updates(trainer, lambda _: batches)
+    forecasting.time_updates(trainer, lambda _: batches)
     assert now[0] < 20
 
 
@@ -258,7 +258,7 @@ def test_the_suggested_rate_is_the_nearest_round_number(best: float, suggested: 
 def test_a_forecast_names_the_model_to_continue_from(
     tmp_path: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "time_updates", lambda *_, **__: 1.0)
+    monkeypatch.setattr(forecasting, "time_updates", lambda *_, **__: 1.0)
     model = pretrain(PretrainConfig.build(TINY, {"steps": 1}), tokens, tmp_path / "run")
     config = PretrainConfig.build(TINY, {"init_from": str(model)})
     assert f"{model}, " in forecast(config, tokens, tmp_path / "next").as_text()
@@ -268,7 +268,7 @@ def test_a_continued_run_too_large_gets_no_advice_of_presets(
     tmp_path: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = pretrain(PretrainConfig.build(TINY, {"steps": 1}), tokens, tmp_path / "run")
-    monkeypatch.setattr(plan, "available_memory", lambda device: 5_000_000)
+    monkeypatch.setattr(forecasting, "available_memory", lambda device: 5_000_000)
     config = PretrainConfig.build(TINY, {"init_from": str(model)})
     assert "Train a smaller model" in forecast(config, tokens, tmp_path / "next").advice
 

@@ -8,7 +8,7 @@ from .filters import Step
 from .folder import Document, rank, read_documents, write_documents
 from .measures import statistics
 from .sources.pages import Page, read_pages
-from .tasks import Phase, TaskRunner
+from .task_workers import Phase, TaskRunner
 from .web.fetch import FetchConfig, fetch_links
 from .web.links import LinksConfig, gather_links
 

@@ -9,8 +9,8 @@ import torch
 from headwater import native
 from headwater.device import bf16_is_fast
 from headwater.errors import UsageError
-from headwater.inference.compiled import NativeNetwork, supported
 from headwater.inference.masked import require_causal
+from headwater.inference.native_network import NativeNetwork, supported
 from headwater.inference.network import Network, Precision
 from headwater.inference.recurrent import RecurrentNetwork
 from headwater.inference.torch_network import TorchNetwork

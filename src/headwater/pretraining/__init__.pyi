@@ -1,7 +1,7 @@
 from .cost import training_flops_per_token
+from .forecasting import forecast, seconds_per_update
 from .masking import CHOSEN
 from .objectives import l1, masked
-from .plan import forecast, seconds_per_update
 from .pretraining import pretrain
 from .rate_search import find_rate
 from .recipe import PretrainConfig, require_one_model, tokenizer_of

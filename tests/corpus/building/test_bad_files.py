@@ -21,7 +21,7 @@ from headwater.corpus import (
     read_funnel,
     write_documents,
 )
-from headwater.corpus import tasks as engine
+from headwater.corpus import task_workers as engine
 from headwater.corpus.building import plan as planning
 from headwater.corpus.building.phases import PhaseRunner
 from headwater.corpus.building.plan import BuildPlan, BuildTask

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from headwater.corpus import BuildConfig, build_corpus, folder, load_recipe, read_documents, read_funnel
-from headwater.corpus import tasks as engine
+from headwater.corpus import task_workers as engine
 from headwater.corpus.building import parts as part_module
 from headwater.corpus.building import plan as sources
 from headwater.corpus.building.phases import PhaseRunner

@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from headwater.corpus.tasks import Phase, TaskRunner, load_runner
+from headwater.corpus.task_workers import Phase, TaskRunner, load_runner
 from headwater.errors import HeadwaterError, ResourceError, require_extra
 from headwater.storage import write_text
 

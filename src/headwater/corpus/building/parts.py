@@ -44,7 +44,7 @@ from headwater.corpus.folder import (
 from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.pages import Page, holds_pages, read_pages
 from headwater.corpus.sources.text import SEPARATOR, TEXT_SUFFIXES, other_encoding, read_text_file
-from headwater.corpus.tasks import WorkerDied, WorkerProcess, read_account
+from headwater.corpus.task_workers import WorkerDied, WorkerProcess, read_account
 from headwater.errors import DataError, ResourceError, require_extra
 from headwater.reading import AnyFile, byte_blocks, compose, file_at, file_error, sha256_of, unpacked_suffix
 from headwater.storage import storage_errors

@@ -40,7 +40,7 @@ from headwater.corpus.dedup.near import (
     write_shingles,
 )
 from headwater.corpus.folder import Document, Tally, example_of, shard_starts, size_of, write_documents
-from headwater.corpus.tasks import Phase, TaskRunner
+from headwater.corpus.task_workers import Phase, TaskRunner
 from headwater.reading import read_json
 from headwater.storage import save_array, write_json
 

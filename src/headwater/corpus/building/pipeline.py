@@ -30,7 +30,7 @@ from headwater.corpus.building.recipes import BuildConfig, make_steps
 from headwater.corpus.folder import Funnel, Tally, merge, shard_name
 from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.text import TEXT_SUFFIXES
-from headwater.corpus.tasks import Engine, read_account
+from headwater.corpus.task_workers import Engine, read_account
 from headwater.display import counted
 from headwater.errors import DataError, FolderError, HeadwaterError, UsageError, resumable
 from headwater.reading import file_at, is_remote, read_json, unpacked_suffix

@@ -21,7 +21,7 @@ from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.pages import SUFFIXES as PAGE_SUFFIXES
 from headwater.corpus.sources.pages import holds_pages
 from headwater.corpus.sources.text import SEPARATOR, SUFFIXES, holds_text
-from headwater.corpus.tasks import damaged, sealed, unsealed
+from headwater.corpus.task_workers import damaged, sealed, unsealed
 from headwater.errors import DataError
 from headwater.reading import check_name, is_remote, without_surrogates
 from headwater.storage import (

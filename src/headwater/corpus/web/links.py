@@ -28,7 +28,7 @@ from pydantic import Field
 
 from headwater.config import Config
 from headwater.corpus.folder import Tally, merge, rank
-from headwater.corpus.tasks import WorkerPool
+from headwater.corpus.task_workers import WorkerPool
 from headwater.corpus.web.urls import canonical_url, host_of, page_key
 from headwater.errors import DataError, HeadwaterError, resumable
 from headwater.reading import AnyFile, CompressedFile, ParquetTable, is_remote, parse_json, read_json

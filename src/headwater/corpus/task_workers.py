@@ -121,7 +121,7 @@ class TaskRunner:
         the others of its phase are done, but a failure of storage at once.
         """
         count = workers if engine == "local" else min(workers, os.cpu_count() or 1)
-        command = ("headwater.corpus.tasks:_task_handler", self.opener, str(self.plan.folder))
+        command = ("headwater.corpus.task_workers:_task_handler", self.opener, str(self.plan.folder))
         with closing(self), WorkerPool(count, *command) as pool:
             if engine == "ray":
                 from headwater.corpus.building.cluster import run_on_ray
@@ -211,7 +211,7 @@ class WorkerProcess:
 
     def __init__(self, handler: str, *arguments: str) -> None:
         self._process: Any = subprocess.Popen(
-            [sys.executable, "-m", "headwater.corpus.tasks", handler, *arguments],
+            [sys.executable, "-m", "headwater.corpus.task_workers", handler, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -368,4 +368,4 @@ def _serve(handler: str, *arguments: str) -> None:
 
 if __name__ == "__main__":
     # As a module of its own name: the parent cannot unpickle a class of this process's __main__.
-    import_module("headwater.corpus.tasks")._serve(*sys.argv[1:])
+    import_module("headwater.corpus.task_workers")._serve(*sys.argv[1:])
