@@ -132,9 +132,18 @@ def test_a_damaged_answer_file_is_written_again(world: Any, tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_answers_that_cannot_be_stored_are_reported(tmp_path: Path) -> None:
-    (tmp_path / "answers").mkdir()
-    with pytest.raises(StorageError, match="cannot be opened"), AnswerFile(tmp_path / "answers", "one", "fp32"):
+def test_answers_in_use_are_kept_and_reported(tmp_path: Path) -> None:
+    request = ContinuationRequest((1,), (2,))
+    path = tmp_path / "answers"
+    with AnswerFile(path, "one", "fp32") as stored:
+        stored.keep({request: Scored((-1.0,), (True,))})
+        with pytest.raises(StorageError, match="no other evaluation is writing"), AnswerFile(path, "one", "fp32"):
+            pass
+    with AnswerFile(path, "one", "fp32") as stored:
+        assert len(stored.look_up([request])) == 1
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(StorageError, match="cannot be opened"), AnswerFile(path, "one", "fp32"):
         pass
 
 

@@ -1,8 +1,8 @@
 """Answers of a model, stored on disk as they are computed, so that an interrupted evaluation resumes.
 
 The key of an answer is the model's identity, the precision and the request: no answer is reused for another model
-or another text. The file is next to the results folder, whose lock leaves it to one process, and is deleted when
-that folder is complete. A damaged file is deleted, and its answers are computed again.
+or another text. The file is next to the results folder and is deleted when that is complete. One process has it at a
+time. A damaged file is deleted, and its answers are computed again.
 """
 
 from __future__ import annotations
@@ -35,12 +35,18 @@ class AnswerFile:
         try:
             try:
                 self._database = _connect(self.path)
+            except sqlite3.OperationalError:  # in use, or not a file
+                raise
             except sqlite3.DatabaseError:
                 self.path.unlink()
                 self._note("Warning: the saved answers are damaged and are computed again")
                 self._database = _connect(self.path)
         except (OSError, sqlite3.Error) as error:
-            raise StorageError(f"{self.path} cannot be opened: {error}", repair="Choose another --out") from None
+            raise StorageError(
+                f"{self.path} cannot be opened: {error}",
+                expected="a file that no other evaluation is writing",
+                repair="Wait for that evaluation, or choose another --out",
+            ) from None
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -80,8 +86,11 @@ class AnswerFile:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    database = sqlite3.connect(path)
+    database = sqlite3.connect(path, timeout=1.0)
     try:
+        database.execute("PRAGMA locking_mode = EXCLUSIVE")  # until it is closed, or the process ends
+        database.execute("BEGIN EXCLUSIVE")
+        database.commit()
         if database.execute("PRAGMA integrity_check").fetchone() != ("ok",):
             raise sqlite3.DatabaseError("it was altered")
         database.execute(
