@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Literal
 from xml.etree import ElementTree
+from xml.parsers import expat
 
 from headwater.corpus.folder import Tally
 from headwater.errors import DataError, require_extra
@@ -272,12 +273,18 @@ def _wiki_pages(path: AnyFile, notes: list[str], left_out: Tally) -> Iterator[Pa
 def _elements(blocks: Iterable[bytes]) -> Iterator[tuple[str, ElementTree.Element]]:
     """Yield the name without namespace and the element of each that ends; its parent forgets it then.
 
-    expat itself refuses entities that grow. Raises ParseError, also for an element above WIKI_BYTES or WIKI_DEPTH.
+    Raises ParseError, also for an element above WIKI_BYTES or WIKI_DEPTH, and for a declared entity, of which a few
+    bytes may become gigabytes of text.
     """
+    head: Any = expat.ParserCreate()  # reads what is before the first element: entities are declared there
+    head.EntityDeclHandler = _refuse_entity
     parser: Any = ElementTree.XMLPullParser(("start", "end"))
     opened: list[ElementTree.Element] = []
     silent = 0  # bytes since an element began or ended
     for block in blocks:
+        if head is not None:
+            with suppress(expat.ExpatError, LookupError, ValueError):  # `parser` raises it in its place
+                head.Parse(block)
         try:
             parser.feed(block)
         except (LookupError, ValueError) as error:  # of an encoding that is not one of XML, such as rot13
@@ -286,6 +293,7 @@ def _elements(blocks: Iterable[bytes]) -> Iterator[tuple[str, ElementTree.Elemen
         for event, element in parser.read_events():
             silent = 0
             if event == "start":
+                head = None
                 opened.append(element)
             else:
                 opened.pop()
@@ -295,3 +303,7 @@ def _elements(blocks: Iterable[bytes]) -> Iterator[tuple[str, ElementTree.Elemen
         if silent > WIKI_BYTES or len(opened) > WIKI_DEPTH:
             raise ElementTree.ParseError(f"an element is above {WIKI_BYTES:,} bytes or a depth of {WIKI_DEPTH:,}")
     parser.close()
+
+
+def _refuse_entity(*unused: Any) -> None:
+    raise ElementTree.ParseError("it declares entities")
