@@ -1,8 +1,8 @@
 """Answers of a model, stored on disk as they are computed, so that an interrupted evaluation resumes.
 
 The key of an answer is the model's identity, the precision and the request: no answer is reused for another model
-or another text. The file is next to the results folder and is deleted when that is complete. One process has it at a
-time. A damaged file is deleted, and its answers are computed again.
+or another text. The file is next to the results folder and is deleted when that is complete. One process has it
+at a time. A damaged file is deleted, and its answers are computed again.
 """
 
 from __future__ import annotations

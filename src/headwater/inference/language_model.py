@@ -99,7 +99,7 @@ class LanguageModel:
 
     @property
     def model(self) -> Model:
-        """The module itself, which may be trained or changed: a LanguageModel of it has its new weights."""
+        """The module itself, which may be trained; another LanguageModel of it uses the new weights."""
         with self._lock:
             self._handed_out = True
             return self._whole_model()

@@ -32,7 +32,7 @@ MOST_ROWS = 1 << 32
 _BLOCK_ROWS = 16_384  # read at a time
 # All white space except single spaces; splitting into words would need ten times the text's memory.
 _SPACES = re.compile(r"\s{2,}|[^\S ]")
-FINGERPRINT_ROW = np.dtype((">u8", 2))  # 16 bytes of SHA-256: of 1e9 documents, two are equal by 1e-20
+FINGERPRINT_ROW = np.dtype((">u8", 2))  # 16 bytes of SHA-256: P(a collision of 1e9 documents) < 1e-20
 
 
 def normalise(text: str) -> str:

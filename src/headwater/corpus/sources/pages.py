@@ -273,8 +273,8 @@ def _wiki_pages(path: AnyFile, notes: list[str], left_out: Tally) -> Iterator[Pa
 def _elements(blocks: Iterable[bytes]) -> Iterator[tuple[str, ElementTree.Element]]:
     """Yield the name without namespace and the element of each that ends; its parent forgets it then.
 
-    Raises ParseError, also for an element above WIKI_BYTES or WIKI_DEPTH, and for a declared entity, of which a few
-    bytes may become gigabytes of text.
+    Raises ParseError, also for an element above WIKI_BYTES or WIKI_DEPTH, and for a declared entity, by which
+    a few bytes may become gigabytes of text.
     """
     head: Any = expat.ParserCreate()  # reads what is before the first element: entities are declared there
     head.EntityDeclHandler = _refuse_entity
