@@ -305,7 +305,9 @@ class WorkerPool:
                 break
             with suppress(WorkerDied):
                 return self._worker().ask(request)
-            vars(self._own).clear()
+            if worker := vars(self._own).pop("worker", None):
+                self._started.remove(worker)
+                worker.stop()  # closes its pipes
         raise ResourceError(
             f"the worker that read {input_of(request)} died {ATTEMPTS} times",
             repair="See whether memory ran out: with fewer --workers each has more; what is complete is kept",

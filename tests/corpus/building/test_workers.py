@@ -177,11 +177,14 @@ def test_a_task_that_kills_workers_ends_the_build_with_its_name(
 ) -> None:
     files = write_files(tmp_path / "files", count=4, rows=2)
     start = engine.WorkerPool._start
+    started: list[engine.WorkerProcess] = []
+    with_pipes = []  # of those started before, each time
 
     def killing(self: engine.WorkerPool) -> engine.WorkerProcess:
-        worker = start(self)
-        worker.kill()
-        return worker
+        with_pipes.append(sum(not worker._process.stdout.closed for worker in started))
+        started.append(start(self))
+        started[-1].kill()
+        return started[-1]
 
     monkeypatch.setattr(engine.WorkerPool, "_start", killing)
     plan = BuildPlan(tmp_path / "parts", NEAR, tuple(open_source(0, files).tasks))
@@ -191,6 +194,7 @@ def test_a_task_that_kills_workers_ends_the_build_with_its_name(
     with pytest.raises(ResourceError, match=r"files/0\d\.jsonl.* died 3 times"):
         PhaseRunner(plan).run_all(workers=2)
     assert time.monotonic() - begun < 60
+    assert max(with_pipes) < 2
 
 
 def test_a_worker_returns_raises_and_is_killed_after_its_time() -> None:
