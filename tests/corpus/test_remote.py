@@ -88,6 +88,20 @@ def test_half_an_uploaded_corpus_is_refused(tmp_path: Path, memory: Any) -> None
             build_corpus([source], tmp_path / "half")
 
 
+@pytest.mark.parametrize("error", [PermissionError, FileNotFoundError, ValueError])
+def test_a_folder_is_read_below_one_that_cannot_be(
+    memory: Any, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    """As hf://datasets/OWNER/NAME: the Hub has no folder OWNER."""
+
+    def refuse(self: Any, path: str) -> None:
+        raise error(path)
+
+    memory.pipe_file("/bucket/in/a.txt", STORY.encode())
+    monkeypatch.setattr(type(memory), "glob", refuse)
+    assert list_source("memory://bucket/in").files == (("in/a.txt", len(STORY)),)
+
+
 def test_a_remote_folder_gives_what_a_local_one_gives(tmp_path: Path, memory: Any) -> None:
     write_sources(tmp_path / "in")
     memory.put(str(tmp_path / "in"), "/bucket/in", recursive=True)

@@ -114,7 +114,8 @@ def _entries(store: Any, path: str) -> tuple[str, list[tuple[str, dict[str, Any]
     marks = [name for name in listed if posixpath.basename(name) == UPLOADING]
     for folder in (posixpath.dirname(path), posixpath.dirname(posixpath.dirname(path)))[: 1 + pattern]:
         if folder:  # a part of a folder is named, or a pattern, which does not find the mark
-            with suppress(PermissionError):  # S3's answer for what is missing, without the right to list
+            # S3's answer for what is missing, without the right to list; the Hub's above a repository
+            with suppress(PermissionError, FileNotFoundError, ValueError):
                 marks += store.glob(posixpath.join(folder, UPLOADING))
     for folder in map(posixpath.dirname, marks):
         if not (f"{folder}/{MANIFEST}" in listed or store.exists(f"{folder}/{MANIFEST}")):
