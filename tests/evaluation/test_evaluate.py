@@ -149,34 +149,34 @@ def test_answers_in_use_are_kept_and_reported(tmp_path: Path) -> None:
 
 def test_another_models_answers_are_never_used(tmp_path: Path) -> None:
     request = ContinuationRequest((1,), (2,))
-    with AnswerFile(tmp_path / "answers", "one", "fp32") as cache:
-        cache.keep({request: Scored((-1.0,), (True,))})
-        assert cache.look_up([request]) == {request: Scored((-1.0,), (True,))}
+    with AnswerFile(tmp_path / "answers", "one", "fp32") as stored:
+        stored.keep({request: Scored((-1.0,), (True,))})
+        assert stored.look_up([request]) == {request: Scored((-1.0,), (True,))}
     for model, precision in (("another", "fp32"), ("one", "bf16")):
-        with AnswerFile(tmp_path / "answers", model, precision) as cache:
-            assert cache.look_up([request]) == {}
+        with AnswerFile(tmp_path / "answers", model, precision) as stored:
+            assert stored.look_up([request]) == {}
 
 
 def test_a_journal_of_a_killed_process_is_removed_as_well(tmp_path: Path) -> None:
     request = ContinuationRequest((1,), (2,))
-    with AnswerFile(tmp_path / "answers", "a model", "fp32") as cache:
-        cache.keep({request: Scored((-1.0,), (True,))})
+    with AnswerFile(tmp_path / "answers", "a model", "fp32") as stored:
+        stored.keep({request: Scored((-1.0,), (True,))})
     (tmp_path / "answers-journal").write_bytes(bytes(512))  # killed while it closed the file
-    with AnswerFile(tmp_path / "answers", "a model", "fp32") as cache:
-        assert cache.look_up([request])
-    cache.remove()
+    with AnswerFile(tmp_path / "answers", "a model", "fp32") as stored:
+        assert stored.look_up([request])
+    stored.remove()
     assert not list(tmp_path.iterdir())
 
 
 def test_an_altered_answer_is_computed_again(tmp_path: Path) -> None:
     request = ContinuationRequest((1,), (2,))
-    with AnswerFile(tmp_path / "answers", "one", "fp32") as cache:
-        cache.keep({request: Scored((-1.0,), (True,))})
+    with AnswerFile(tmp_path / "answers", "one", "fp32") as stored:
+        stored.keep({request: Scored((-1.0,), (True,))})
     with closing(sqlite3.connect(tmp_path / "answers")) as database, database:
         changed = database.execute("UPDATE answers SET answer = replace(answer, '-1.0', '-1.5')")
         assert changed.rowcount == 1
-    with AnswerFile(tmp_path / "answers", "one", "fp32") as cache:
-        assert cache.look_up([request]) == {}
+    with AnswerFile(tmp_path / "answers", "one", "fp32") as stored:
+        assert stored.look_up([request]) == {}
 
 
 def test_a_missing_set_is_skipped_with_a_note(world: Any, tmp_path: Path) -> None:

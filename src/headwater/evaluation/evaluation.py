@@ -136,7 +136,7 @@ def evaluate(
         device = str(ranks.device) if several else device
         if not ranks.is_first:
             return _answer_shares(model, config, device, ranks)
-        with _told_to(ranks) as outcome:
+        with _broadcast_at_end(ranks) as outcome:
             choose_device(device, training=False)  # its error comes first
             if limit is not None and limit < 1:
                 raise UsageError(f"limit is {limit}", expected="at least 1")
@@ -179,7 +179,7 @@ def evaluate(
 
 
 @contextmanager
-def _told_to(ranks: Ranks) -> Iterator[list[Results]]:
+def _broadcast_at_end(ranks: Ranks) -> Iterator[list[Results]]:
     """Send the other ranks what is added to the list, or the error that ends the block."""
     outcome: list[Any] = []
     try:
