@@ -399,7 +399,7 @@ def _archive(path: Path) -> tuple[list[Any], list[str]]:
     return list(read_pages(path, notes)), notes
 
 
-def test_cached_answers_are_right_or_computed_again(
+def test_stored_answers_are_right_or_computed_again(
     chosen: random.Random, counted: Callable[[str, int], None], tmp_path: Path
 ) -> None:
     from headwater.evaluation import ContinuationRequest, Scored
@@ -409,17 +409,17 @@ def test_cached_answers_are_right_or_computed_again(
     answers = {
         ContinuationRequest((n, n + 1), (n + 2,)): Scored((chosen.random(),), (bool(n % 2),)) for n in range(60)
     }
-    with AnswerFile(path, "model", "fp32") as cache:
-        cache.keep(answers)
+    with AnswerFile(path, "model", "fp32") as stored:
+        stored.keep(answers)
     content = path.read_bytes()
     done = 0
     for how, changed in [m for _ in range(6) for m in mutations(content, b"another", chosen)]:
         path.write_bytes(changed)
-        with AnswerFile(path, "model", "fp32") as cache:
-            found = cache.look_up(list(answers))
+        with AnswerFile(path, "model", "fp32") as stored:
+            found = stored.look_up(list(answers))
             assert all(answers[request] == answer for request, answer in found.items()), how
-            cache.keep(answers)
-            assert cache.look_up(list(answers)) == answers, how
+            stored.keep(answers)
+            assert stored.look_up(list(answers)) == answers, how
         done += 1
     counted("mutations", done)
 

@@ -122,7 +122,7 @@ def test_a_module_in_somebodys_hands_is_not_taken_apart(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
-def test_trained_weights_are_used_after_a_reload_and_saved(folder: Path, tmp_path: Path, precision: str) -> None:
+def test_trained_weights_are_used_and_saved(folder: Path, tmp_path: Path, precision: str) -> None:
     options = {"max_tokens": 12, "min_tokens": 12, "temperature": 0, "top_k": 0}
     pair = [("the river", " runs")]
     ids = torch.tensor([[1, 2, 3]])

@@ -75,7 +75,7 @@ def test_scores_equal_the_plain_forward_pass_in_any_batch(
 
 @settings(deadline=None)
 @given(lists=st.lists(st.lists(st.sampled_from([0, 1]), min_size=1, max_size=40), min_size=1, max_size=12))
-def test_a_pack_holds_every_text_along_its_path(lists: list[list[int]]) -> None:
+def test_a_forest_has_every_text_along_its_path(lists: list[list[int]]) -> None:
     seen = []
     for forest in forests(lists):
         for member, path in zip(forest.members, forest.paths, strict=True):
