@@ -579,10 +579,19 @@ def test_a_server_leaves_no_handler_of_its_log() -> None:
     assert (requests.handlers, requests.level) == before
 
 
-@pytest.mark.parametrize("option", ["allow_hosts", "proxies"])
-def test_a_name_that_would_never_match_is_refused(base_folder: Path, option: str) -> None:
-    with pytest.raises(UsageError, match="expected"):
-        serve([str(base_folder)], **{option: ["https://example.org"]})  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [
+        ("allow_hosts", "https://example.org"),
+        ("allow_origins", "example.org"),
+        ("proxies", "https://example.org"),
+        ("proxies", "10.0.0.7/24"),  # an address, with the length of its network
+        ("proxies", "10.0.0.300"),
+    ],
+)
+def test_a_name_that_would_never_match_is_refused(base_folder: Path, option: str, name: str) -> None:
+    with pytest.raises(UsageError, match="would never match"):
+        serve([str(base_folder)], **{option: [name]})  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from ipaddress import ip_network
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 # Connections at a time, and open files that are not connections.
 _MOST_CONNECTIONS, _OTHER_FILES = 10_000, 128
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+|null|\*")
-_NETWORK = re.compile(r"[0-9A-Fa-f.:]+(?:/\d+)?")
 
 
 def serve(
@@ -179,14 +179,28 @@ def _draining_server(config: uvicorn.Config, state: Server, drain: float) -> uvi
 
 def _check_names(hosts: Sequence[str], origins: Sequence[str], proxies: Sequence[str]) -> None:
     """Raise UsageError for a name that would never match."""
-    for names, pattern, expected in (
-        (hosts, HOST_NAME, "the name of a host without a port, as example.org"),
-        (origins, _ORIGIN, "an origin: a scheme, a host and perhaps a port, as https://example.org:8080, or *"),
-        (proxies, _NETWORK, "an address or a network, as 10.0.0.7 or 10.0.0.0/24"),
-    ):
+    checks: tuple[tuple[Sequence[str], Callable[[str], object], str], ...] = (
+        (hosts, HOST_NAME.fullmatch, "the name of a host without a port, as example.org"),
+        (
+            origins,
+            _ORIGIN.fullmatch,
+            "an origin: a scheme, a host and perhaps a port, as https://example.org:8080, or *",
+        ),
+        (proxies, _is_network, "an address or a network, as 10.0.0.7 or 10.0.0.0/24"),
+    )
+    for names, matches, expected in checks:
         for name in names:
-            if not pattern.fullmatch(name):
+            if not matches(name):
                 raise UsageError(f"{name!r} would never match", expected=expected)
+
+
+def _is_network(text: str) -> bool:
+    """Return whether uvicorn matches clients with this: an address, or a network without bits of a host."""
+    try:
+        ip_network(text)
+    except ValueError:
+        return False
+    return True
 
 
 @contextmanager
