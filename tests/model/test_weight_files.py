@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,15 @@ def difference(theirs: Any, path: Path) -> float:
 def renamed(folder: Path, rename: Callable[[str], str]) -> None:
     tensors = load_file(folder / "model.safetensors")
     save_file({rename(name): tensor for name, tensor in tensors.items()}, folder / "model.safetensors")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="on Linux only")
+def test_the_tensors_of_a_file_share_one_mapping(theirs: Any, tmp_path: Path) -> None:
+    theirs.save_pretrained(tmp_path)
+    model = load_model(tmp_path)
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    assert sum(line.endswith(str(tmp_path / "model.safetensors")) for line in maps) == 1
+    assert (model(IDS) - expected(theirs)).abs().max() <= 1e-4
 
 
 @pytest.mark.parametrize("shards", [1, 2])

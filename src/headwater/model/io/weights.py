@@ -1,8 +1,8 @@
 """Read and write safetensors files, and detect what can be wrong with them.
 
-Files are memory-mapped, once for each tensor. One that is used as stored stays in its mapping (private, so that
-training may write to it); one that must be transposed or converted is copied, and its mapping ends. Errors: no
-weights, a truncated or altered file, a tensor with NaN or infinity.
+Files are memory-mapped. Tensors that are used as stored share one mapping of their file (private, so that training
+may write to it); one that must be transposed or converted is copied from a mapping of its own, which ends.
+Errors: no weights, a truncated or altered file, a tensor with NaN or infinity.
 
 PyTorch's own files (`pytorch_model.bin`, `ckpt.pt`) are read with `torch.load(weights_only=True)` alone: tensors,
 numbers, texts and containers of them, and no code of the file. A checkpoint of training has its weights with our
@@ -48,6 +48,8 @@ class StoredTensor(NamedTuple):
     name: str
     dtype: str
     shape: tuple[int, ...]
+    file: Any = None
+    """The open safetensors file, whose mapping the tensors share that are used as stored."""
     tensor: Tensor | None = None
     """The tensor itself, of a file that torch opened."""
 
@@ -61,8 +63,8 @@ class StoredTensor(NamedTuple):
             raise DataError(f"{self.name} in {self.path} has dtype {self.dtype}", expected=expected)
         stored = self.tensor
         if stored is None:
-            with safe_open(self.path, "pt") as file:
-                stored = file.get_tensor(self.name)
+            copied = transposed or dtype != _DTYPES[self.dtype]
+            stored = (safe_open(self.path, "pt") if copied else self.file).get_tensor(self.name)
         check_finite(self.name, self.path, stored)
         tensor = stored.to(dtype)
         if transposed:
@@ -177,7 +179,7 @@ def _read_pickled(path: Path) -> dict[str, StoredTensor]:
     names = {dtype: name for name, dtype in _DTYPES.items()}
     return {
         str(name): StoredTensor(
-            path, str(name), names.get(value.dtype, str(value.dtype)), tuple(value.shape), value.detach()
+            path, str(name), names.get(value.dtype, str(value.dtype)), tuple(value.shape), tensor=value.detach()
         )
         for name, value in content.items()
     }
@@ -187,12 +189,12 @@ def _read_header(path: Path) -> dict[str, StoredTensor]:
     """Return each tensor of a safetensors file; raise FolderError for a damaged one."""
     refuse_pointer(path)
     try:
-        with safe_open(path, "numpy") as file:  # checks that the tensors fill the file without overlap
-            entries = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is not a dictionary
-            return {
-                name: StoredTensor(path, name, entry.get_dtype(), tuple(entry.get_shape()))
-                for name, entry in entries.items()
-            }
+        file: Any = safe_open(path, "pt")  # checks that the tensors fill the file without overlap
+        entries = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is not a dictionary
+        return {
+            name: StoredTensor(path, name, entry.get_dtype(), tuple(entry.get_shape()), file)
+            for name, entry in entries.items()
+        }
     except SafetensorError as error:
         how = str(error).removeprefix("Error while deserializing header: ")
         raise _damaged(path, how) from None
