@@ -337,7 +337,11 @@ JOURNEYS = {
         needs=("make", "patch"),
     ),
     "add-a-task": Journey(
-        ("extending/task_data.py", "extending/task_try.sh", "extending/task_try.py"), in_repository=True
+        ("extending/task_data.py", "extending/task_try.sh", "extending/task_try.py"),
+        {
+            "from verbs import": "__import__('sys').path.append('examples/extending')\nfrom verbs import"
+        },  # as at its path
+        in_repository=True,
     ),
     "add-a-command": Journey(
         ("extending/command.sh",),
