@@ -318,6 +318,12 @@ def test_no_value_of_an_unnamed_column_is_lost(tmp_path: Path) -> None:
     assert open_table(write(tmp_path / "q.csv", '"a;b\nc",label\n1,2\n')).columns == ["a;b\nc", "label"]
 
 
+def test_numbered_columns_of_a_table_with_a_header_are_refused(tmp_path: Path) -> None:
+    named = write(tmp_path / "n.csv", "text,label\na great film,good\n")
+    with pytest.raises(DataError, match="has a header, with 'text', 'label'"):
+        rows(named, text="1", label="2")
+
+
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv"])
 def test_a_blank_line_is_not_a_row(tmp_path: Path, name: str) -> None:
     one = open_table(write(tmp_path / name, "\nreview\ngood\n\nbad\n\n"))

@@ -6,6 +6,7 @@ An error about a cell names its row, as `where` does. A row that cannot be read 
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headwater.errors import DataError
-from headwater.finetuning.rows.columns import ROLES, Columns, as_list, find_columns
+from headwater.finetuning.rows.columns import NAMES, ROLES, Columns, as_list, find_columns
 from headwater.finetuning.rows.labels import listed
 from headwater.finetuning.rows.row import Label, Raw, TaskName, class_name, listed_labels, parsed_list
 from headwater.reading import compose, open_table
@@ -74,6 +75,9 @@ def read_table(
     table = open_table(path, **options)
     for note in table.notes:
         progress.note(note)
+    numbered = table.columns == [str(number) for number in range(1, len(table.columns) + 1)]
+    if numbered and table.uniform and any(name in table.columns for name in named):
+        _refuse_header(path, encoding)
     available, name = table.all_columns(limit), str(path)
     if unread.first and not any(available):
         raise unread.first[0]
@@ -96,6 +100,18 @@ def read_table(
         table = open_table(path, **options)
     rows = _task_rows(islice(table.rows, limit), name, task, found, keep, unread)
     return TaskTable(found, rows, available, unread)
+
+
+def _refuse_header(path: Path, encoding: str) -> None:
+    """Raise DataError if the first row of a table whose columns were named by number has likely names."""
+    known = {name for likely in NAMES.values() for name in likely}
+    # With columns that are asked for, equal values of a first row are not taken for equal names.
+    names = [name.strip() for name in open_table(path, [*known], encoding).columns]
+    if header := [name for name in names if name.lower() in known]:
+        raise DataError(
+            f"{path} has a header, with {listed(header)}, but its columns were named by number",
+            repair=f"Name them, as with: --text {shlex.quote(header[0])}; or remove the header",
+        )
 
 
 def _without_header(name: str, task: TaskName, first: Sequence[str]) -> DataError:
