@@ -22,7 +22,6 @@ from headwater.tokenizer import Tokenizer
 _SHOWN = 40  # characters of a wrong value
 DEFAULT_TOKENS = 128  # the most tokens of a continuation whose request sets no limit
 
-EndReason = Literal["stop", "length"]
 Reason = Literal["stop", "length", "cancelled"]
 
 
