@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import html
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,10 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.cli.main import main
 from headwater.finetuning import FinetuneConfig, FineTuned, Raw, explain, finetune
 from headwater.finetuning.results.explanation import _pieces
-from headwater.language import use_language
 
 
 @pytest.fixture(scope="module")
@@ -114,40 +110,3 @@ def test_parts_put_together_are_the_text(segments: list[str], most: int) -> None
     assert len(parts) <= most + len(segments)
     for number, text in enumerate(segments):
         assert "".join(part for segment, part in parts if segment == number) == text
-
-
-# What stays as it is in Korean: options, files, names of programs, recipes and metrics, and what is quoted.
-_KEPT = re.compile(
-    r"'[^']*'|\"[^\"]*\"|--\S+( (recipe|features)=\S+)?|/\S+|\S+\.(jsonl|csv|html)|headwater (predict|fetch)"
-    r"|minilm|TF-IDF|((micro|macro)[_ ])?[fF]1|LP-FT|lp-ft|gpt1|pearson|ECE|Headwater|classify|regress|probe|FILE"
-)
-
-
-@pytest.mark.parametrize("kind", ["class", "labels", "score"])
-def test_terminal_and_page_are_wholly_korean(
-    kind: str, base: Path, sentences: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    texts, names = sentences(60)
-    names = [{"good": "긍정", "bad": "부정"}[name] for name in names]
-    several = [[name, "영화"] if "film" in text else [name] for text, name in zip(texts, names, strict=True)]
-    labels: dict[str, list[Any]] = {
-        "class": names,
-        "labels": several,
-        "score": [9.5 * len(text) for text in texts],
-    }
-    rows = [{"text": text, "label": y} for text, y in zip([*texts, " "], [*labels[kind], None], strict=True)]
-    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    table, out = str(tmp_path / "t.jsonl"), str(tmp_path / "m")
-    given = ["--task", "regress" if kind == "score" else "classify", "--train", table, "--test", table]
-    try:
-        assert main(["finetune", "--model", str(base), *given, "--out", out, "--lang", "ko"]) == 0
-        asked = ["predict", table, "--model", out, "--out", str(tmp_path / "p.csv")]
-        assert main([*asked, *(["--threshold", "0.7"] if kind == "class" else []), "--lang", "ko"]) == 0
-    finally:
-        use_language("en")
-    said = capsys.readouterr()
-    page = (tmp_path / "m" / "report.html").read_text(encoding="utf-8").partition("<body>")[2]
-    nodes = re.findall(r"(<[^<>]+>)([^<>]+)(?=<)", page)
-    shown = [html.unescape(text) for tag, text in nodes if not re.search('class="(name|quoted)"', tag)]
-    for lines in ((said.err + said.out).splitlines(), shown):
-        assert [line.strip() for line in lines if re.search("[A-Za-z]{2}", _KEPT.sub("", line))] == []

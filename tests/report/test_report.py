@@ -13,7 +13,6 @@ from headwater import shipped
 from headwater.cli.main import main
 from headwater.errors import FolderError, StorageError
 from headwater.intervals import wilson
-from headwater.language import use_language
 from headwater.report import Series, line_chart, report, thin
 from headwater.report.content import Content, Token, read_content
 from headwater.report.html import by_command, headlines, next_command, published_models
@@ -426,23 +425,6 @@ def test_a_chart_of_nothing_is_nothing_and_of_one_point_is_drawn() -> None:
     assert "circle" in two
     assert "polyline" not in two, "what lies between two measurements is not known"
     assert "polyline" in line_chart([Series("three", [(0.0, 1.0), (1.0, 2.0), (2.0, 2.5)])], "x", "y")
-
-
-def test_a_korean_report_keeps_the_texts_of_the_models(world: Path) -> None:
-    samples = [{"prompt": "Samples", "tokens": [{"text": "interval", "probability": 0.001}], "seed": 1}]
-    fill(world / "said", "samples", {"samples.json": json.dumps(samples)}, {"model": world / "run"})
-    use_language("ko")
-    try:
-        for _ in range(2):  # what was written is known as a report
-            page = report([world / "run", world / "zero-shot", world / "said"], world / "ko.html").read_text()
-    finally:
-        use_language("en")
-    shown = ('<html lang="ko">', "<h2>사전 학습</h2>", "검증용 글, 마지막 값", ">100번에 1번<")
-    assert [one for one in shown if one not in page] == []
-    assert '<span class="prompt">Samples</span>' in page
-    assert ">interval</span>" in page
-    assert not re.search("<h2>[A-Z]", page)
-    assert "<footer>\nHeadwater가 만들었습니다" in page
 
 
 def test_a_page_without_a_name_cannot_be_written(world: Path) -> None:

@@ -17,7 +17,6 @@ import typer
 
 from headwater.display import duration, printable
 from headwater.errors import UsageError
-from headwater.language import translated, translated_result
 from headwater.storage import PlainProgress, Progress, say
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ Limit = Annotated[int | None, typer.Option("--limit", help="Use only the first N
 def emit(result: dict[str, Any], *, as_json: bool, text: str, exact: bool = False) -> None:
     """Print a command's result: the object with `--json`, else `text`, with control characters escaped.
 
-    `exact` text is escaped only on a terminal, not in a pipe, and never translated.
+    `exact` text is escaped only on a terminal, not in a pipe.
     """
     if as_json:
         text = json.dumps(result, ensure_ascii=False)
@@ -91,7 +90,7 @@ def emit(result: dict[str, Any], *, as_json: bool, text: str, exact: bool = Fals
     elif exact and not sys.stdout.isatty():
         print(text)
     else:
-        print(printable(text if exact else translated_result(text), keep="\n\t"))
+        print(printable(text, keep="\n\t"))
 
 
 def is_first_rank() -> bool:
@@ -204,20 +203,19 @@ class LiveProgress(Progress):
             console=Console(stderr=True),
             transient=True,
         )
-        self._task: TaskID = self._display.add_task(translated(stage), total=total, status="")
+        self._task: TaskID = self._display.add_task(stage, total=total, status="")
         self._display.start()
 
     def advance(self, done: float, **figures: float) -> None:
         """See Progress."""
         if self._display is not None:
             parts = [f"{done:,.0f} {self._unit}".strip(), *self.figure_texts(figures)]
-            status = ", ".join(map(translated, parts))
-            self._display.update(self._task, completed=done, status=status)
+            self._display.update(self._task, completed=done, status=", ".join(parts))
 
     def note(self, text: str) -> None:
         """See Progress."""
         if self._display is not None:
-            self._display.console.print(f"  {printable(translated(text))}", markup=False, highlight=False)
+            self._display.console.print(f"  {printable(text)}", markup=False, highlight=False)
         else:
             say(f"  {text}")
 
@@ -232,8 +230,7 @@ class LiveProgress(Progress):
 
     def _end(self, mark: str, summary: str) -> None:
         self._close()
-        said = translated(f"{self._stage}: {summary} ({duration(time.monotonic() - self._started)})")
-        say(f"{mark} {said}")
+        say(f"{mark} {self._stage}: {summary} ({duration(time.monotonic() - self._started)})")
 
     def _close(self) -> None:
         """Remove the display from the terminal."""

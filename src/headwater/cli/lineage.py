@@ -9,7 +9,6 @@ import typer
 
 from headwater.cli.console import AsJson, emit
 from headwater.display import printable
-from headwater.language import translated
 from headwater.shipped import find, hub_name, origin_of
 
 
@@ -33,13 +32,13 @@ def lineage(
 def tree_lines(entry: dict[str, Any], first: str, rest: str) -> list[str]:
     """Return the tree of one entry; `first` is the prefix of its line, `rest` that of the lines below."""
     role = f"{entry['role']}: " if entry["role"] else ""
-    state = "" if entry["state"] in {"complete", "source"} else f"  ({translated(entry['state'].upper())})"
-    seed = f"  {translated('seed')} {entry['seed']}" if entry.get("seed") is not None else ""
+    state = "" if entry["state"] in {"complete", "source"} else f"  ({entry['state'].upper()})"
+    seed = f"  seed {entry['seed']}" if entry.get("seed") is not None else ""
     shown = hub_name(entry["path"]) or entry["path"]
     lines = [f"{first}{role}{shown}  [{entry['kind']} {entry['identity'][:12]}]{seed}{state}"]
     inputs = entry["inputs"]
     origin = origin_of(entry["path"])
-    for command in [translated(origin)] if origin else entry.get("commands", []):
+    for command in [origin] if origin else entry.get("commands", []):
         lines.append(f"{rest}{'│ ' if inputs else '  '}{command}")
     for number, inner in enumerate(inputs, start=1):
         last = number == len(inputs)

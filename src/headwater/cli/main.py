@@ -14,7 +14,6 @@ import select
 import signal
 import sys
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import typer
@@ -25,14 +24,6 @@ from headwater.cli.console import stop_progress
 from headwater.cli.process import prepare
 from headwater.display import printable
 from headwater.errors import HeadwaterError, Interrupted, ResourceError, UsageError, suggest
-from headwater.language import (
-    LANGUAGES,
-    language_of_locale,
-    translated,
-    translated_error,
-    translated_help,
-    use_language,
-)
 from headwater.plugins import OPTIONAL, not_installed, plugins
 
 # Typer carries its own copy of click in some versions and depends on click in others: reach the classes
@@ -60,15 +51,6 @@ COMMANDS = {
     "report": "Join runs and results into one HTML page.",
     "lineage": "Print what a folder was made from, back to its sources.",
     "doctor": "Describe this machine.",
-}
-
-# Typer's names of what it writes around the help of the options.
-_HELP_WORDS = {
-    "ARGUMENTS_PANEL_TITLE": "Arguments",
-    "OPTIONS_PANEL_TITLE": "Options",
-    "COMMANDS_PANEL_TITLE": "Commands",
-    "DEFAULT_STRING": "[default: {}]",
-    "REQUIRED_LONG_STRING": "[required]",
 }
 
 # What PyTorch's allocators, and threads that get no stack, say in a RuntimeError.
@@ -101,8 +83,7 @@ class LazyGroup(TyperGroup):
             group.command()(function)
         command = get_command(group)
         command.name = cmd_name
-        if ctx is not None:
-            _prepare_help(command, ctx)
+        _hide_flag_types(command)
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -135,70 +116,30 @@ class LazyGroup(TyperGroup):
         print(overview())
 
 
-def _prepare_help(command: Any, context: Any) -> None:
-    """Translate the help of a command and its options; leave out the type of options that take no value.
-
-    Typer shows `<bool>` next to each of these.
-    """
-    command.help = translated_help(command.help or "")
-    command.options_metavar = translated("[OPTIONS]")
-    command.get_usage = partial(_usage, command.get_usage)
-    command.format_help = partial(_print_help, command.format_help)
-    for parameter in [*command.params, command.get_help_option(context)]:
-        parameter.help = translated_help(getattr(parameter, "help", None) or "")
-        for name in ("show_default", "rich_help_panel"):
-            said = getattr(parameter, name, None)
-            if isinstance(said, str) and (" " in said or name == "rich_help_panel"):  # one word is a value
-                setattr(parameter, name, translated(said))
+def _hide_flag_types(command: Any) -> None:
+    """Leave out the type of options that take no value: Typer shows `<bool>` next to each of these."""
+    for parameter in command.params:
         if getattr(parameter, "is_flag", False):
             parameter.metavar = ""
     for inner in getattr(command, "commands", {}).values():
-        _prepare_help(inner, context)
-
-
-def _usage(original: Any, context: Any) -> str:
-    return str(original(context)).replace("Usage:", translated("Usage:"), 1)
-
-
-def _print_help(original: Any, context: Any, formatter: Any) -> None:
-    """Print the help of a command in the chosen language, without cutting words."""
-    from rich.table import Table
-    from rich.text import Text
-    from typer import rich_utils
-
-    class HelpTable(Table):
-        def add_row(self, *cells: Any, **options: Any) -> None:
-            super().add_row(*cells, **options)
-            for column in self.columns[:-2]:  # of names; the type and the help are wrapped
-                column.no_wrap = True
-
-    def rstrip_end(self: Text, size: int) -> None:
-        """Remove the space at the end of a wrapped line; Rich counts letters, of which Hangul is two wide."""
-        if self.cell_len > size:
-            self.rstrip()
-
-    for name, value in {"Table": HelpTable, **{n: translated(word) for n, word in _HELP_WORDS.items()}}.items():
-        setattr(rich_utils, name, value)
-    Text.rstrip_end = rstrip_end  # type: ignore[method-assign]
-    original(context, formatter)
+        _hide_flag_types(inner)
 
 
 def overview() -> str:
     """Return the text of `headwater --help`."""
     texts = {name: plugin.summary for name, plugin in plugins().items()} | COMMANDS
     width = max(map(len, texts))
-    lines = [f"  {name.ljust(width)}  {translated(texts[name])}" for name in COMMANDS | plugins()]
+    lines = [f"  {name.ljust(width)}  {texts[name]}" for name in COMMANDS | plugins()]
     options = {
         "--version": "Print the version.",
         "--debug": "Show tracebacks.",
-        "--lang": "Language of messages and help: en or ko; by default that of the locale.",
     }
-    return translated(
+    return (
         "Usage: headwater COMMAND [OPTIONS]\n\n"
         "GPT-1 and GPT-2 from raw text to a served model.\n\n"
         "Commands:\n" + "\n".join(lines) + "\n\n"
         "Options:\n"
-        + "\n".join(f"  {name.ljust(10)}  {translated(text)}" for name, text in options.items())
+        + "\n".join(f"  {name.ljust(10)}  {text}" for name, text in options.items())
         + "\n\nRun `headwater COMMAND --help` for the options of a command. Start with: headwater quickstart"
     )
 
@@ -239,7 +180,6 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments is None:
         prepare()
         arguments = sys.argv[1:]
-        use_language(language_of_locale(os.environ))
     try:
         return _run(arguments)
     finally:
@@ -255,7 +195,6 @@ def _run(arguments: list[str]) -> int:
         arguments = ["--debug", *(a for a in arguments if a != "--debug")]
     try:
         try:
-            arguments = _choose_language(arguments)
             outcome: Any = get_command(app).main(arguments, prog_name="headwater", standalone_mode=False)
             with suppress(BrokenPipeError):
                 print(end="", flush=True)  # here an error, such as a full disk, is still shown
@@ -263,58 +202,33 @@ def _run(arguments: list[str]) -> int:
             stop_progress()
         return outcome if isinstance(outcome, int) else 0
     except HeadwaterError as error:
-        return _fail(f"{translated('Error')}: {_in_words(error)}", error.exit_status)
+        return _fail(f"Error: {error}", error.exit_status)
     except typer.Exit as leave:
         return leave.exit_code
     except WrongUse as error:
         if not error.format_message().strip(". "):  # a group without a command: its help was printed
             return 2
         where = error.ctx.command_path if error.ctx else "headwater"
-        said = translated_error(error.format_message().rstrip(".").replace("Value error, ", ""))
+        said = error.format_message().rstrip(".").replace("Value error, ", "")
         said = said if said.endswith("?") else f"{said}."
-        return _fail(f"{translated('Error')}: {said} {translated('See')}: {where} --help", 2)
+        return _fail(f"Error: {said} See: {where} --help", 2)
     except _Stopped as stopped:
-        return _fail(f"\n{translated(str(stopped))}", 130)  # on a new line, after the output and ^C
+        return _fail(f"\n{stopped}", 130)  # on a new line, after the output and ^C
     except (KeyboardInterrupt, typer.Abort):
-        return _fail(f"\n{translated('Interrupted.')}", 130)
+        return _fail("\nInterrupted.", 130)
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and not _NO_MEMORY.search(str(error)):
             raise
-        said = translated(
-            "the memory is too small for this command. Close other programs, or use smaller files or a "
-            "smaller model; --debug shows where it ran out."
+        return _fail(
+            "Error: the memory is too small for this command. Close other programs, or use smaller files or a "
+            "smaller model; --debug shows where it ran out.",
+            1,
         )
-        return _fail(f"{translated('Error')}: {said}", 1)
     except OSError as error:  # of the operating system, and no command handles it
         if error.strerror is None:
             raise
         where = "" if error.filename is None else f"{error.filename}: "
-        return _fail(f"{translated('Error')}: {where}{translated(error.strerror)}.", 1)
-
-
-def _choose_language(arguments: list[str]) -> list[str]:
-    """Return the arguments without `--lang NAME`, which may be anywhere, and use that language."""
-    rest = list(arguments)
-    for index, argument in enumerate(arguments[: arguments.index("--")] if "--" in arguments else arguments):
-        option, _, value = argument.partition("=")
-        if option == "--lang":
-            value = value or "".join(arguments[index + 1 : index + 2])
-            if value not in LANGUAGES:
-                raise UsageError(f"--lang is {value!r}", expected=" or ".join(LANGUAGES))
-            del rest[index : index + (1 if "=" in argument else 2)]
-            use_language(value)
-            break
-    return rest
-
-
-def _in_words(error: HeadwaterError) -> str:
-    """Return the text of an error in the chosen language, part by part."""
-    parts = [translated_error(part) for part in (error.seen, error.expected, error.repair)]
-    if parts == [error.seen, error.expected, error.repair]:
-        return str(error)
-    seen, expected, repair = parts
-    needed = f". {translated('expected')}: {expected.rstrip('.')}" if expected else ""
-    return f"{seen.rstrip('.')}{needed}. {repair}".rstrip()
+        return _fail(f"Error: {where}{error.strerror}.", 1)
 
 
 def _is_stdout_broken() -> bool:

@@ -28,7 +28,6 @@ from headwater.finetuning.results.report import card, report_page
 from headwater.finetuning.results.summary import METRICS_FILE, add_baselines, measure
 from headwater.finetuning.results.wrong_labels import SUSPECTS_FILE, find_suspects
 from headwater.finetuning.rows.columns import Columns
-from headwater.language import translated_page
 from headwater.model import load_config
 from headwater.reading import read_json
 from headwater.storage import (
@@ -170,7 +169,7 @@ def _write_report(
         written, metrics["mistakes"] = report_page(
             outcome.fine_tuned, metrics, rows, encoded, outcome.probabilities
         )
-        write_text(work / REPORT_FILE, translated_page(written))
+        write_text(work / REPORT_FILE, written)
         if doubtful:
             write_json_lines(work / SUSPECTS_FILE, doubtful)
         write_text(work / "README.md", card(base, outcome.fine_tuned, metrics))

@@ -18,7 +18,6 @@ from markupsafe import Markup
 
 from headwater.errors import FolderError
 from headwater.intervals import Z95
-from headwater.language import translated_page
 from headwater.report.content import Content, read_content
 from headwater.report.plots import Series, line_chart
 from headwater.report.scores import EXPONENT_FROM, Bar, ScoreRow, compare
@@ -26,7 +25,7 @@ from headwater.report.training_runs import ZERO_SHOT, RunSummary, differing_keys
 from headwater.storage import SILENT, Progress, storage_errors, write_text
 
 _TEMPLATE = "report.html.j2"
-_FOOTER = re.compile(rb"<footer>\n[^<]*Headwater")  # in any language
+_FOOTER = b"<footer>\nMade by Headwater"
 _SHARES = ("accuracy", "f1")  # metrics shown in per cent
 
 
@@ -57,7 +56,7 @@ def report(
     with storage_errors(out_file):
         out_file.parent.mkdir(parents=True, exist_ok=True)
     page = render(content, title, section)
-    write_text(out_file, translated_page(page))
+    write_text(out_file, page)
     progress.finish(f"{out_file}, {len(page.encode()) / 1e3:.0f} kB")
     return out_file
 
@@ -67,7 +66,7 @@ def _require_report(path: Path) -> None:
     if path.exists() and not path.is_dir():
         with path.open("rb") as handle:
             page = handle.read()
-        if not page.lstrip().startswith(b"<!doctype html>") or not _FOOTER.search(page):
+        if not page.lstrip().startswith(b"<!doctype html>") or _FOOTER not in page:
             raise FolderError(
                 f"{path} exists, and is not a report that Headwater wrote",
                 expected="a new file, or an earlier report",

@@ -7,7 +7,6 @@ import time
 from contextlib import suppress
 
 from headwater.display import duration, printable
-from headwater.language import translated
 
 
 class Progress:
@@ -94,9 +93,9 @@ class PlainProgress(Progress):
 
 
 def say(text: str) -> None:
-    """Print text on stderr, in the command line's language; escape control characters, except tab and newline.
+    """Print text on stderr; escape control characters, except tab and newline.
 
     Work continues when nothing reads stderr any more, as in `headwater … 2>&1 | head`.
     """
     with suppress(BrokenPipeError):
-        print(printable(translated(text), keep="\n\t"), file=sys.stderr, flush=True)
+        print(printable(text, keep="\n\t"), file=sys.stderr, flush=True)
