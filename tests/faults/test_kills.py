@@ -31,7 +31,6 @@ KILLS = {
     "finetune": 16,
     "further": 16,
     "predict": 14,
-    "embed": 4,
     "evaluate": 16,
     "reproduce": 14,
     "convert": 14,

@@ -1,4 +1,4 @@
-"""Vectors of texts: sentence-transformers' rule, the mean for GPTs, the command and the API."""
+"""Vectors of texts: sentence-transformers' rule, the mean for GPTs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from headwater.cli.main import main
 from headwater.errors import DataError, FolderError
 from headwater.inference import load
 from headwater.model import build_model, preset, save_model
@@ -86,24 +85,6 @@ def test_an_encoder_and_a_gpt_give_the_mean_over_the_tokens(encoder: Path, tmp_p
     assert lm.embed("").shape == (lm.config.width,)
 
 
-def test_the_command_writes_the_vectors_of_lines_and_of_a_column(encoder: Path, tmp_path: Path) -> None:
-    lines, table, out = tmp_path / "texts.txt", tmp_path / "texts.csv", tmp_path / "vectors.npy"
-    lines.write_text("The sky is blue.\n\na river\n", encoding="utf-8")
-    table.write_text("text,other\nThe sky is blue.,x\n,y\na river,z\n", encoding="utf-8")
-    expected = load(encoder).embed(["The sky is blue.", "", "a river"])
-    for file, more in ((lines, []), (table, ["--text", "text"])):
-        assert main(["embed", str(file), "--model", str(encoder), "--out", str(out), *more]) == 0
-        np.testing.assert_allclose(np.load(out), expected, atol=1e-6)
-        out.unlink()
-    assert main(["embed", str(table), "--model", str(encoder), "--out", str(out)]) == 0  # the column text
-    out.unlink()
-    table.write_text("one,other\na,b\n", encoding="utf-8")
-    assert main(["embed", str(table), "--model", str(encoder), "--out", str(out)]) == 2  # which column?
-    table.write_text("", encoding="utf-8")
-    assert main(["embed", str(table), "--model", str(encoder), "--out", str(out)]) == 1
-    assert main(["embed", str(lines), "--model", str(encoder), "--out", "vectors.csv"]) == 2
-
-
 def test_modules_that_change_the_vector_are_refused(encoder: Path) -> None:
     make_sentence_model(encoder, "mean", normalize=False)
     modules = json.loads((encoder / "modules.json").read_text())
@@ -119,12 +100,7 @@ def test_modules_that_change_the_vector_are_refused(encoder: Path) -> None:
         load(encoder)
 
 
-def test_texts_that_are_cut_or_empty_are_counted(
-    encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
-    arguments = ["embed", str(tmp_path / "texts.txt"), "--model", str(encoder), "--out", str(tmp_path / "v.npy")]
-    assert main(arguments) == 0
-    assert "1 row without text: each is the vector of an empty text." in capsys.readouterr().err
+def test_texts_that_are_cut_are_counted(encoder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    load(encoder).embed(TEXTS)
     (cut,) = [record.message for record in caplog.records]
     assert cut == "left out: the ends of 1 of 5 texts, which are longer than the model reads"

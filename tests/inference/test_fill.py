@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 
-from headwater.cli.main import main
 from headwater.errors import ContextError, UsageError
 from headwater.inference import LanguageModel, fill, load
 from headwater.inference.masked import MOST_MASKS
@@ -68,15 +66,6 @@ def test_each_kind_of_model_refuses_the_other_s_work(bert: Path) -> None:
     causal = LanguageModel(build_model(preset("gpt2-pico", vocabulary=270), seed=1), tokenizer)
     with pytest.raises(UsageError, match="does not fill blanks"):
         causal.fill("the [MASK]")
-
-
-def test_the_command_prints_words_and_probabilities(bert: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fill", "The [MASK] is blue.", "--model", str(bert), "--top", "2"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 2
-    assert main(["fill", "The [MASK] is blue.", "--model", str(bert), "--json"]) == 0
-    (blank,) = json.loads(capsys.readouterr().out)["blanks"]
-    assert sum(choice["probability"] for choice in blank) <= 1
-    assert main(["fill", "The sky.", "--model", str(bert)]) == 2
 
 
 def test_a_masked_model_in_training_mode_fills_without_dropout(bert: Path) -> None:

@@ -162,9 +162,7 @@ def test_a_run_learns_and_resumes(
     again = load(tmp_path / "cut" / "model").model
     assert all(torch.equal(a, b) for a, b in zip(lm.model.parameters(), again.parameters(), strict=True))
     assert main(["pretrain", "--resume", "--out", str(tmp_path / "cut")]) == 0
-    shown = capsys.readouterr().err
-    assert "headwater fill TEXT" in shown
-    assert "headwater generate" not in shown  # which refuses a masked model
+    assert "headwater generate" not in capsys.readouterr().err  # which refuses a masked model
 
 
 def test_documents_are_not_kept_apart_in_a_masked_model(tokens: Path, tmp_path: Path) -> None:

