@@ -1,5 +1,6 @@
 from .arrow import ParquetTable
 from .compressed import CompressedFile
+from .copies import copy_key
 from .encoding import compose, decode_text, encoding_of, marked_encoding, text_encoding
 from .files import (
     AnyFile,
@@ -28,6 +29,7 @@ __all__ = [
     "byte_blocks",
     "check_name",
     "compose",
+    "copy_key",
     "cut_text",
     "decode_text",
     "encoding_of",
