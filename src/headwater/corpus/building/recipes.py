@@ -2,7 +2,7 @@
 
 | recipe | for | steps |
 |---|---|---|
-| plain | text that somebody chose | only exact duplicates are removed |
+| plain | text that somebody chose | only exact copies are removed |
 | webtext | GPT-2 (section 2.1): pages of links | main text, no Wikipedia, English, clean, no near duplicates |
 | books | GPT-1 (section 4.1): long contiguous texts | no Gutenberg frame, only long texts, no near duplicates |
 

@@ -1,8 +1,7 @@
-"""Keys of documents on disk, and exact duplicates: of documents with equal normalised texts, the first is kept.
+"""Keys of documents on disk, and exact duplicates: of documents with equal texts, the first is kept.
 
-Normalised: Unicode NFC, case folded, white space as single spaces and stripped, so that copies of a page which
-differ in line breaks or capitals are equal. GPT-2 (section 2.1) mentions de-duplication without a method; this
-part needs no threshold.
+GPT-2 (section 2.1) mentions de-duplication without a method. Copies that differ in case, line breaks or
+punctuation are near duplicates (`near`).
 
 Each task writes the keys of its documents to files, a row after the other. Those of all tasks are read by ranges
 of the key space, for exact and for near duplicates: each range is a task, whose memory does not grow with the
@@ -12,8 +11,6 @@ corpus.
 from __future__ import annotations
 
 import hashlib
-import re
-import unicodedata
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -30,19 +27,12 @@ PARTITION_ROWS = 500_000
 PARTITIONS = 64
 MOST_ROWS = 1 << 32
 _BLOCK_ROWS = 16_384  # read at a time
-# All white space except single spaces; splitting into words would need ten times the text's memory.
-_SPACES = re.compile(r"\s{2,}|[^\S ]")
 FINGERPRINT_ROW = np.dtype((">u8", 2))  # 16 bytes of SHA-256: P(a collision of 1e9 documents) < 1e-20
 
 
-def normalise(text: str) -> str:
-    """Return the form of a text in which copies are equal."""
-    return _SPACES.sub(" ", unicodedata.normalize("NFC", text).casefold()).strip()
-
-
 def text_fingerprint(text: str) -> bytes:
-    """Return a FINGERPRINT_ROW that is equal for texts whose normalised forms are equal."""
-    return hashlib.sha256(normalise(text).encode("utf-8", "surrogatepass")).digest()[: FINGERPRINT_ROW.itemsize]
+    """Return the FINGERPRINT_ROW of a text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[: FINGERPRINT_ROW.itemsize]
 
 
 def copies_in(fingerprints: Sequence[Path], starts: Sequence[int], low: int, high: int) -> Numbers:

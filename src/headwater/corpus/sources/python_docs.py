@@ -37,6 +37,7 @@ import numpy as np
 from headwater.corpus.dedup.keys import text_fingerprint
 from headwater.corpus.dedup.overlap import Grams
 from headwater.corpus.folder import Document, Tally, make_id, rank
+from headwater.reading import copy_key
 
 SOURCE = "python-docs"
 STANDARD_LIBRARY = "python"
@@ -118,7 +119,7 @@ class _Kept:
 
     def add(self, text: str) -> bool:
         """Add a text and return True, or return False if it repeats earlier ones."""
-        fingerprint, runs = text_fingerprint(text), self._grams.of(text)
+        fingerprint, runs = text_fingerprint(copy_key(text)), self._grams.of(text)
         places = np.stack([runs, runs >> np.uint64(32)]) % np.uint64(_TABLE_BYTES)
         bits = np.uint8(1) << (runs >> np.uint64(61)).astype(np.uint8)
         repeated = np.count_nonzero((self._known[places] & bits).all(axis=0))
