@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unicodedata import normalize
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +17,7 @@ from hypothesis import strategies as st
 
 from headwater.tokenizer import Tokenizer, reference
 from headwater.tokenizer.english import EnglishWords
-from headwater.tokenizer.gpt1 import WordCodec, WordSplitter, _marks_in_order
+from headwater.tokenizer.gpt1 import WordCodec, WordSplitter
 
 spacy = pytest.importorskip("spacy")
 pytest.importorskip("ftfy")
@@ -228,14 +227,6 @@ def test_a_run_of_any_sign_takes_few_calls_a_byte(small: Tokenizer) -> None:
         few.append((calls[1] - calls[0]) / (1_000 * len(sign.encode("utf-8", "surrogatepass"))))
     worst = max(few)
     assert worst <= 20, (worst, signs[few.index(worst)])
-
-
-@given(st.text(st.sampled_from("ae\u0301\u0327\u0323\u0344\u0f73\u0f71\u0f74ệ안\u3099か!"), max_size=20))
-def test_marks_in_order_have_the_same_normal_forms(text: str) -> None:
-    ordered = _marks_in_order(text, many=2)
-    assert normalize("NFC", ordered) == normalize("NFC", text)
-    marks = _marks_in_order("a" + "\u0301\u0327" * 40)
-    assert marks == "a" + "\u0327" * 40 + "\u0301" * 40
 
 
 def test_long_chunks_are_not_remembered(small: Tokenizer) -> None:

@@ -1,7 +1,7 @@
 from .arrow import ParquetTable
 from .compressed import CompressedFile
 from .copies import copy_key
-from .encoding import compose, decode_text, encoding_of, marked_encoding, text_encoding
+from .encoding import compose, decode_text, encoding_of, marked_encoding, sort_marks, text_encoding
 from .files import (
     AnyFile,
     check_name,
@@ -49,6 +49,7 @@ __all__ = [
     "read_text",
     "remote_size",
     "sha256_of",
+    "sort_marks",
     "split_text",
     "text_blocks",
     "text_encoding",

@@ -21,20 +21,17 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import groupby
 from typing import Any
-from unicodedata import combining, normalize
 
 import numpy as np
 
 from headwater.errors import require_extra
+from headwater.reading import sort_marks
 from headwater.tokenizer.english import EnglishWords
 from headwater.tokenizer.vocabulary import NEWLINE, UNKNOWN, WORD_END, Encoded, Vocabulary
 
 # The most cached chunks, and the most characters of one: natural text rarely has more.
 REMEMBERED = 1 << 20
 _LONGEST_REMEMBERED = 64
-# Runs of at least so many combining characters are sorted before ftfy normalises Unicode: CPython sorts them by
-# insertion, in quadratic time.
-_MANY_MARKS = 32
 _PLAINER = {"—": "-", "–": "-", "―": "-", "…": "...", "´": "'"}
 # The signs that standardisation sets apart, a run of one sign as a whole.
 _SIGNS = """-~!";?+,)(/*[]}{|_"""
@@ -131,7 +128,7 @@ class WordSplitter:
 
     def standard_lines(self, text: str) -> Iterator[str]:
         """Yield the text's lines, repaired and standardised, except for empty lines and the amount of spaces."""
-        for block in self._repaired_blocks(_marks_in_order(text)):
+        for block in self._repaired_blocks(sort_marks(text)):
             if not block.isascii():
                 for character, plainer in _PLAINER.items():
                     block = block.replace(character, plainer)
@@ -167,31 +164,6 @@ def _block_of(numbered: tuple[int, str]) -> tuple[int, bool]:
     """Return the number of a line's block, and whether ftfy would not change the line."""
     number, line = numbered
     return number // _BLOCK_LINES, line.isascii() and _ASCII_REPAIR.search(line) is None
-
-
-def _marks_in_order(text: str, many: int = _MANY_MARKS) -> str:
-    """Return a canonically equivalent text whose long runs of combining characters are in canonical order.
-
-    Unicode's normal forms of both texts are equal (UAX #15).
-    """
-    if text.isascii():
-        return text
-    return re.sub(rf"[^\x00-\u02ff\w\s]{{{many},}}", lambda run: _run_in_order(run[0]), text)
-
-
-def _run_in_order(run: str) -> str:
-    if not any(combining(character) or character in "\u0f73\u0f75\u0f81" for character in set(run)):
-        return run
-    ordered: list[str] = []
-    marks: list[str] = []
-    for character in run:
-        # Each of these three is two combining characters, though its own combining class is 0.
-        if combining(character) or character in "\u0f73\u0f75\u0f81":
-            marks += normalize("NFD", character)
-        else:
-            ordered += [*sorted(marks, key=combining), character]
-            marks = []
-    return "".join([*ordered, *sorted(marks, key=combining)])
 
 
 def _shown(token: str) -> str:

@@ -12,7 +12,6 @@ killed build resumes, and its account has the hashes of its files.
 from __future__ import annotations
 
 import platform
-import unicodedata
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -157,9 +156,9 @@ class PartMaker:
         composing = self._config.compose and task.kind != "python-docs"
         for document in self._documents(task, funnel):
             funnel.replaced += "\ufffd" in document.text
-            if composing and not unicodedata.is_normalized("NFC", document.text):
+            if composing and (text := compose(document.text)) != document.text:
                 funnel.composed += 1
-                document = replace(document, text=compose(document.text))
+                document = replace(document, text=text)
             if len(document.text) > DOCUMENT_BYTES // 4 and len(document.text.encode()) > DOCUMENT_BYTES:
                 size = f"a document of more than {DOCUMENT_BYTES:,} bytes, which is Arrow's limit"
                 funnel.set_aside(document.source, DataError(f"{document.source} has {size}"))
