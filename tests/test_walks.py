@@ -101,11 +101,8 @@ def test_a_completion_walks_through_10_files(walk: Walk, folder: Path) -> None:
     assert len(files) <= 10, files
 
 
-def test_a_completion_over_http_walks_through_17_files(
-    walk: Walk, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_completion_over_http_walks_through_17_files(walk: Walk, folder: Path) -> None:
     """The first request of a server, for which nothing but the server was opened, walks through one more."""
-    monkeypatch.setattr("headwater.serve.opening._EVERY", 3_600)  # no look for newer models meanwhile
     answers: list[httpx.Response] = []
     cold: dict[str, None] = {}
 

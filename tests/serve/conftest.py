@@ -9,7 +9,6 @@ from model_server import (
     speakers_folder,
     start_server,
     task_folders,
-    train_run,
 )
 
 __all__ = [
@@ -21,5 +20,4 @@ __all__ = [
     "speakers_folder",
     "start_server",
     "task_folders",
-    "train_run",
 ]

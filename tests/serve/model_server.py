@@ -8,23 +8,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 import torch
 
 import headwater as hw
-from headwater.corpus import Document, write_documents
 from headwater.finetuning import FineTuned, Labels, TaskModel, TaskName
 from headwater.finetuning.rows.columns import Columns
 from headwater.model import build_model, preset, save_model
-from headwater.pretraining import PretrainConfig, pack, pretrain
-from headwater.storage import Stage
-from headwater.tokenizer import Tokenizer
 
 TEXTS = ["the river runs to the sea. ", "a stone lies in the river. "]
 
@@ -162,42 +156,3 @@ def http(server: Running) -> Iterator[httpx.Client]:
 @pytest.fixture(scope="session")
 def start_server() -> Callable[..., Running]:
     return start
-
-
-RECIPE = {
-    "preset": "gpt2-pico",
-    "context": 16,
-    "batch_size": 2,
-    "steps": 4,
-    "precision": "fp32",
-    "checkpoint_every": 1,
-    "validate_every": 2,
-    "sample_every": 2,
-    "sample_prompt": "the river",
-}
-
-
-class Stopped(Exception):
-    """Ends a training as a kill would."""
-
-
-@pytest.fixture
-def train_run(tmp_path: Path) -> Callable[[int | None], Path]:
-    """Train the same run up to an update, or to its end."""
-    texts = [f"the river runs to the sea and stone {number} lies in it" for number in range(120)]
-    with Stage(tmp_path / "corpus", kind="corpus", config={}, inputs={}).write() as work:
-        write_documents([Document(id=f"{n:032x}", text=text) for n, text in enumerate(texts)], work)
-    tokenizer = Tokenizer.train(texts, kind="gpt2", vocab_size=280, special_tokens=["<|endoftext|>"])
-    tokenizer.save(tmp_path / "tokenizer")
-    pack(tmp_path / "corpus", tmp_path / "tokenizer", tmp_path / "tokens", 0.2)
-
-    def until(update: int | None) -> Path:
-        def stop(line: Any) -> None:
-            if update is not None and line["step"] >= update:
-                raise Stopped
-
-        with suppress(Stopped):
-            pretrain(PretrainConfig.build(RECIPE), tmp_path / "tokens", tmp_path / "run", on_update=stop)
-        return tmp_path / "run"
-
-    return until

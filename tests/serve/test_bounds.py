@@ -582,7 +582,7 @@ def test_health_turns_red_when_the_engines_thread_ends(
     base_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with serving(base_folder) as (client, served):
-        assert client.get("/health").json() == {"status": "ok", "models": ["base"], "failed": []}
+        assert client.get("/health").json() == {"status": "ok", "models": ["base"], "failed": [], "stale": []}
         assert client.head("/health").status_code == client.head("/").status_code == 200
 
         def end() -> bool:

@@ -634,30 +634,6 @@ def test_a_server_of_a_masked_model_alone_shows_the_blanks(
         assert running.stop() == 0
 
 
-@pytest.mark.slow
-def test_a_run_in_progress_is_followed(
-    open_page: Open, train_run: Callable[[int | None], Path], start_server: Any
-) -> None:
-    running = start_server("--model", f"mine={train_run(2)}")
-    try:
-        page = open_page(url=running.url)
-        page.click("#tab-training")
-        said = page.locator("#training-said")
-        expect(said).to_contain_text("Update 2 of 4")
-        expect(said).to_contain_text("The model of update 2 answers here")
-        assert page.locator("#training-chart polyline").count() == 2
-        expect(page.locator("#training-samples li")).to_have_count(1)
-        train_run(None)
-        expect(said).to_contain_text("The run is complete, after 4 updates", timeout=30_000)
-        expect(page.locator("#training-samples li")).to_have_count(2)
-        page.select_option("#language", "ko")
-        expect(said).to_contain_text("학습이 업데이트 4번으로 끝났습니다")
-        found = Axe().run(page, options={"runOnly": RULES}).response["violations"]
-        assert [one["id"] for one in found] == []
-    finally:
-        assert running.stop() == 0
-
-
 def test_problems_are_shown_and_lose_no_text(open_page: Open, base_folder: Path, start_server: Any) -> None:
     running = start_server("--model", str(base_folder))
     page = open_page(url=running.url)

@@ -6,7 +6,6 @@
 | /tokenize, /detokenize, /tokenizer_info | in vLLM's format |
 | /score, /classify | score pairs of texts; label texts with a fine-tuned model |
 | /v1/fill | fill the blanks of a text with a masked model |
-| /run | the losses and samples of the run whose model is served |
 | /inspect | return attention and every layer's prediction, for the page |
 | /health, /metrics, /openapi.json | for operators |
 | / | the page |
@@ -32,8 +31,8 @@ from headwater.serve.answers import ComputedResponse, EventStream, Json, reporte
 from headwater.serve.completions import complete, stream
 from headwater.serve.guard import Guard
 from headwater.serve.limits import Keys, Limits
-from headwater.serve.opening import ModelFollower, run_state
 from headwater.serve.problems import Problem, invalid
+from headwater.serve.reopening import ModelReopener
 from headwater.serve.served import Served, Server
 
 PAGE = Path(__file__).parent / "page"
@@ -66,7 +65,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         server.start()
-        async with ModelFollower(server):
+        async with ModelReopener(server):
             yield
         server.stop()
 
@@ -180,11 +179,6 @@ def _add_own(app: FastAPI, server: Server) -> None:
         """Return what the model computes at one position: attention, states, every layer's prediction."""
         return ComputedResponse(server, body.model, lambda request: inside.inspect(request, body), "prompt")
 
-    @app.get("/run", include_in_schema=False)
-    async def run(model: str | None = None) -> Any:
-        """Return the losses and the newest samples of the run whose model is served."""
-        return ComputedResponse(server, model, run_state, "model")
-
 
 def _add_vllm(app: FastAPI, server: Server) -> None:
     @app.post("/tokenize", tags=["vLLM"])
@@ -207,11 +201,15 @@ def _add_operation(app: FastAPI, server: Server) -> None:
     @app.head("/health", include_in_schema=False)
     @app.get("/health", tags=["Operation"])
     async def health() -> Any:
-        """Report whether every model can answer: 503 if one cannot, or if the server is about to stop."""
+        """Report whether every model can answer: 503 if one cannot, or if the server is about to stop.
+
+        stale: models whose changed folder cannot be opened again; the old ones answer.
+        """
         failed = [name for name, served in server.models.items() if not served.alive]
-        status = "failed" if failed else "draining" if server.draining else "ok"
-        content = {"status": status, "models": list(server.models), "failed": failed}
-        return Json(content, status_code=200 if status == "ok" else 503)
+        stale = [name for name, served in server.models.items() if served.stale]
+        status = "failed" if failed else "draining" if server.draining else "stale" if stale else "ok"
+        content = {"status": status, "models": list(server.models), "failed": failed, "stale": stale}
+        return Json(content, status_code=503 if failed or server.draining else 200)
 
     @app.get("/metrics", response_class=PlainTextResponse, tags=["Operation"])
     async def metrics() -> Any:

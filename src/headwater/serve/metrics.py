@@ -69,6 +69,8 @@ def _of_models(models: Sequence[Served]) -> Iterator[str]:
     yield from _family("rejected_total", "counter", "Requests that found the queue full.", rejected)
     alive: list[_Value] = [({"model": m.name}, int(m.worker.alive)) for m in engines]
     yield from _family("engine_alive", "gauge", "Whether the engine's thread runs.", alive)
+    stale: list[_Value] = [({"model": m.name}, int(bool(m.stale))) for m in models]
+    yield from _family("model_stale", "gauge", "Whether the changed folder cannot be opened again.", stale)
     opened: list[_Value] = [({"model": m.name}, m.created) for m in models]
     yield from _family("model_opened_seconds", "gauge", "When the model was opened, in Unix time.", opened)
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any, TypeVar
 
 from headwater.errors import UsageError, nearest
@@ -39,10 +38,9 @@ class Served:
     fine_tuned: FineTuned | None = None
     language: str | None = None  # of its text, as "en"; None if unknown
     created: int = field(default_factory=lambda: int(time.time()))
-    folder: Path | None = None  # of the model
-    version: object = None  # of the folder's files: another one after they have changed
-    run_folder: Path | None = None  # of the run that is followed
-    reopen: Callable[[], Served] | None = None  # opens the newest model of the same source
+    # Opens the same source with so many slots; None if it has not changed.
+    reopen: Callable[[int], Served | None] = lambda slots: None
+    stale: str = ""  # why the changed folder cannot be opened
     requests: int = 0  # that have begun with it and have not ended
 
     def start(self, queue: int) -> None:

@@ -61,7 +61,6 @@ def card(served: Served) -> dict[str, Any]:
         "labels": (head.labels.names or None) if head else None,
         "masked": config.is_masked,
         "language": served.language,
-        "run": served.run_folder is not None,
     }
 
 

@@ -9,7 +9,6 @@ import { setUpFill } from "./fill.js";
 import { setUpHistory } from "./history.js";
 import { insideState, isOpen, openStory, openText, setUpInside } from "./inside.js";
 import { setUpLanguage, t } from "./language.js";
-import { readTraining, setUpTraining } from "./training.js";
 import { copy, link, readLink } from "./share.js";
 import { chosenToken, isRunning, restore, setUpWrite, state, stop, write, writeFirst } from "./write.js";
 
@@ -92,7 +91,6 @@ async function openLink(given, writers) {
   } else if (view === "inside" && known.prompt && !unknown.length) {
     done = openText(known.a ?? writers[0].id, known.prompt, known.token === undefined ? null : Number(known.token));
   }
-  if (view === "training") done = readTraining();
   if (unknown.length) say(t("link.model", unknown.map((side) => given[side]).join(", "), writers.map((model) => model.id).join(", ")));
   await done;
 }
@@ -112,9 +110,6 @@ async function start() {
   const masked = models.filter((model) => model.masked && !model.task);
   byId("tab-fill").hidden = !masked.length;
   if (masked.length) setUpFill(masked);
-  const runs = models.filter((model) => model.run);
-  byId("tab-training").hidden = !runs.length;
-  if (runs.length) setUpTraining(runs);
   setUpHistory(({ prompt, model, settings }) => {
     attempt(() => openLink({ view: "write", prompt, a: model, ...settings }, writers));
     byId("prompt").focus();
