@@ -10,4 +10,4 @@ WORKDIR /home/headwater
 EXPOSE 8000
 STOPSIGNAL SIGTERM
 HEALTHCHECK CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8000/health')"]
-CMD ["headwater", "serve", "--model", "small=/models/small", "--host", "0.0.0.0", "--api-key-file", "/run/secrets/keys", "--drain", "5"]
+CMD ["headwater", "serve", "--model", "small=/models/small", "--host", "0.0.0.0", "--api-key-file", "/run/secrets/keys"]

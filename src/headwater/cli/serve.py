@@ -50,21 +50,6 @@ def serve(
         list[str] | None,
         typer.Option(help="Another name of this machine, such as a proxy sends. Repeatable.", metavar="NAME"),
     ] = None,
-    proxy: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Address or network of a proxy, whose X-Forwarded-For --log shows. Repeatable.", metavar="ADDRESS"
-        ),
-    ] = None,
-    drain: Annotated[
-        float,
-        typer.Option(
-            help="Seconds after SIGTERM in which /health is 503 and requests are accepted.",
-            metavar="SECONDS",
-            min=0,
-            max=86_400,
-        ),
-    ] = 0.0,
     max_concurrency: Annotated[
         int | None,
         typer.Option(
@@ -102,10 +87,8 @@ def serve(
         tokenizer=tokenizer,
         device=device,
         log=log,
-        drain=drain,
         allow_hosts=allow_host or (),
         allow_origins=allow_origin or (),
-        proxies=proxy or (),
         host=host,
         port=port,
         api_key_file=api_key_file,

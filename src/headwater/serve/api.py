@@ -201,15 +201,15 @@ def _add_operation(app: FastAPI, server: Server) -> None:
     @app.head("/health", include_in_schema=False)
     @app.get("/health", tags=["Operation"])
     async def health() -> Any:
-        """Report whether every model can answer: 503 if one cannot, or if the server is about to stop.
+        """Report whether every model can answer: 503 if one cannot.
 
         stale: models whose changed folder cannot be opened again; the old ones answer.
         """
         failed = [name for name, served in server.models.items() if not served.alive]
         stale = [name for name, served in server.models.items() if served.stale]
-        status = "failed" if failed else "draining" if server.draining else "stale" if stale else "ok"
+        status = "failed" if failed else "stale" if stale else "ok"
         content = {"status": status, "models": list(server.models), "failed": failed, "stale": stale}
-        return Json(content, status_code=503 if failed or server.draining else 200)
+        return Json(content, status_code=503 if failed else 200)
 
     @app.get("/metrics", response_class=PlainTextResponse, tags=["Operation"])
     async def metrics() -> Any:

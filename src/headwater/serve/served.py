@@ -136,7 +136,6 @@ class Server:
     def __init__(self, models: list[Served], limits: Limits) -> None:
         self.models = {served.name: served for served in models}
         self.limits, self.metrics = limits, Metrics()
-        self.draining = False  # whether it is about to stop, which load balancers read in /health
         self.reload: Callable[[], object] = lambda: None  # opens the models whose folders have changed
         self.held = 0  # bytes of the large answers under way, as estimated before each is computed
         self._lock = threading.Lock()

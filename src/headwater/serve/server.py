@@ -13,9 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from ipaddress import ip_network
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import ResourceError, UsageError, require_extra
@@ -45,10 +43,8 @@ def serve(
     device: str = "auto",
     compose: bool = True,
     log: bool = False,
-    drain: float = 0.0,
     allow_hosts: Sequence[str] = (),
     allow_origins: Sequence[str] = (),
-    proxies: Sequence[str] = (),
     limits: Limits | None = None,
     progress: Progress = SILENT,
     ready: Callable[[str], None] = lambda address: None,
@@ -62,10 +58,9 @@ def serve(
     compose: whether texts are read in Unicode's composed form; a fine-tuned model's rows are as in its training;
     api_key_file: read again when it changes;
     max_concurrency: continuations of one model at once (None: by its size and the memory); port 0 is a free one;
-    log: print a line for each request on stderr; drain: seconds after SIGTERM in which requests are accepted and
-    /health is 503; allow_hosts: names of this machine besides those of its loopback; allow_origins: of sites whose
-    pages may use the server, as "https://example.org", or "*" for all; proxies: addresses or networks whose
-    X-Forwarded-For is the client's address; ready: called with the address once the models are open.
+    log: print a line for each request on stderr; allow_hosts: names of this machine besides those of its loopback;
+    allow_origins: of sites whose pages may use the server, as "https://example.org", or "*" for all;
+    ready: called with the address once the models are open.
     Raises ResourceError for a port that is taken, UsageError for an address beyond loopback without keys.
     """
     limits = limits or Limits()
@@ -75,7 +70,7 @@ def serve(
             f"{host or 'an empty --host'} can be reached from other machines, and there are no API keys",
             repair="Give --api-key-file FILE, with one key a line, or omit --host",
         )
-    _check_names(allow_hosts, allow_origins, proxies)
+    _check_names(allow_hosts, allow_origins)
     with _bound(host, port) as listening, ThreadPoolExecutor(1) as opener:
         progress.start("serving")
         with require_extra("serve", "serving"):
@@ -91,11 +86,13 @@ def serve(
                 compose=compose,
             )
             # This import takes as long as opening a small model, so both run at the same time.
+            import uvicorn
+
             from headwater.serve.api import create_app
         opened = opening.result()
         local = is_loopback(host)
         app = create_app(opened, limits, keys, local=local, hosts=allow_hosts, origins=allow_origins)
-        server = _draining_server(_uvicorn_config(app, limits, proxies), app.state.server, drain)
+        server = uvicorn.Server(_uvicorn_config(app, limits))
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}"
         with _handled_signals(server, app.state.server, needs_terminal=keys is None), logged(log):
@@ -104,7 +101,7 @@ def serve(
             server.run(sockets=[listening])
 
 
-def _uvicorn_config(app: ASGIApp, limits: Limits, proxies: Sequence[str]) -> uvicorn.Config:
+def _uvicorn_config(app: ASGIApp, limits: Limits) -> uvicorn.Config:
     """Return uvicorn's configuration: what the limits say, and no output of its own but errors."""
     import uvicorn
 
@@ -116,8 +113,7 @@ def _uvicorn_config(app: ASGIApp, limits: Limits, proxies: Sequence[str]) -> uvi
         log_level="critical",  # `Guard` logs what fails; a line for each stray request would fill the log
         access_log=False,
         server_header=False,
-        proxy_headers=bool(proxies),
-        forwarded_allow_ips=list(proxies),
+        proxy_headers=False,
         timeout_graceful_shutdown=int(2 * limits.seconds) + 1,  # to compute an answer and to send it
         h11_max_incomplete_event_size=limits.header_bytes,
         ws="none",
@@ -132,23 +128,27 @@ def _uvicorn_config(app: ASGIApp, limits: Limits, proxies: Sequence[str]) -> uvi
 def _handled_signals(server: uvicorn.Server, state: Server, *, needs_terminal: bool) -> Iterator[None]:
     """Handle signals in the block: SIGINT and SIGTERM stop the server, SIGHUP opens changed models again.
 
-    needs_terminal: SIGHUP stops a server whose terminal was closed. uvicorn handles those that come while it runs,
-    and raises the one that stopped it again when it has finished; stopping as told is not a failure.
+    needs_terminal: SIGHUP stops a server whose terminal was closed, unless it was ignored, as nohup does. uvicorn
+    handles the others while it runs, and raises the one that stopped it again when it has finished; stopping as
+    told is not a failure.
     """
-    had_terminal = _has_terminal()
+    hangup = None if sys.platform == "win32" else signal.SIGHUP
+    ends_with_terminal = (
+        needs_terminal and _has_terminal() and hangup and signal.getsignal(hangup) != signal.SIG_IGN
+    )
 
     def stop(*_: object) -> None:
         server.should_exit = True
 
     def reload(*_: object) -> None:
-        if needs_terminal and had_terminal and not _has_terminal():
+        if ends_with_terminal and not _has_terminal():
             stop()
         else:
             state.reload()
 
     handlers: dict[int, Any] = dict.fromkeys((signal.SIGINT, signal.SIGTERM), stop)
-    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
-        handlers[signal.SIGHUP] = reload
+    if hangup is not None:
+        handlers[hangup] = reload
     if threading.current_thread() is not threading.main_thread():
         handlers = {}  # the program's main thread handles signals
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
@@ -159,25 +159,7 @@ def _handled_signals(server: uvicorn.Server, state: Server, *, needs_terminal: b
             signal.signal(number, handler)
 
 
-def _draining_server(config: uvicorn.Config, state: Server, drain: float) -> uvicorn.Server:
-    """Return uvicorn's server, which runs for `drain` more seconds after SIGTERM."""
-    import uvicorn
-
-    class DrainingServer(uvicorn.Server):
-        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            """Stop at once for SIGINT, a second signal, or without `drain`."""
-            if sig != signal.SIGTERM or not drain or state.draining:
-                super().handle_exit(sig, frame)
-            else:
-                end = threading.Timer(drain, setattr, (self, "should_exit", True))
-                end.daemon = True
-                end.start()
-            state.draining = True
-
-    return DrainingServer(config)
-
-
-def _check_names(hosts: Sequence[str], origins: Sequence[str], proxies: Sequence[str]) -> None:
+def _check_names(hosts: Sequence[str], origins: Sequence[str]) -> None:
     """Raise UsageError for a name that would never match."""
     checks: tuple[tuple[Sequence[str], Callable[[str], object], str], ...] = (
         (hosts, HOST_NAME.fullmatch, "the name of a host without a port, as example.org"),
@@ -186,21 +168,11 @@ def _check_names(hosts: Sequence[str], origins: Sequence[str], proxies: Sequence
             _ORIGIN.fullmatch,
             "an origin: a scheme, a host and perhaps a port, as https://example.org:8080, or *",
         ),
-        (proxies, _is_network, "an address or a network, as 10.0.0.7 or 10.0.0.0/24"),
     )
     for names, matches, expected in checks:
         for name in names:
             if not matches(name):
                 raise UsageError(f"{name!r} would never match", expected=expected)
-
-
-def _is_network(text: str) -> bool:
-    """Return whether uvicorn matches clients with this: an address, or a network without bits of a host."""
-    try:
-        ip_network(text)
-    except ValueError:
-        return False
-    return True
 
 
 @contextmanager
