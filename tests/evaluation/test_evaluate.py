@@ -1,7 +1,5 @@
 import json
 import math
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
@@ -132,49 +130,55 @@ def test_a_damaged_answer_file_is_written_again(world: Any, tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_answers_in_use_are_kept_and_reported(tmp_path: Path) -> None:
-    request = ContinuationRequest((1,), (2,))
+def test_two_processes_can_append_to_one_answer_file(tmp_path: Path) -> None:
+    first, second = ContinuationRequest((1,), (2,)), ContinuationRequest((3,), (4,))
+    answer = Scored((-1.0,), (True,))
     path = tmp_path / "answers"
+    with AnswerFile(path, "one", "fp32") as one, AnswerFile(path, "one", "fp32") as other:
+        one.add({first: answer})
+        other.add({second: answer})
+        one.add({second: answer})
+        assert one.look_up([first, second]) == {first: answer, second: answer}
     with AnswerFile(path, "one", "fp32") as stored:
-        stored.keep({request: Scored((-1.0,), (True,))})
-        with pytest.raises(StorageError, match="no other evaluation is writing"), AnswerFile(path, "one", "fp32"):
-            pass
-    with AnswerFile(path, "one", "fp32") as stored:
-        assert len(stored.look_up([request])) == 1
-    path.unlink()
-    path.mkdir()
-    with pytest.raises(StorageError, match="cannot be opened"), AnswerFile(path, "one", "fp32"):
+        assert stored.look_up([first, second]) == {first: answer, second: answer}
+
+
+def test_an_answer_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    (tmp_path / "answers").mkdir()
+    with pytest.raises(StorageError, match="answers"), AnswerFile(tmp_path / "answers", "one", "fp32"):
         pass
 
 
 def test_another_models_answers_are_never_used(tmp_path: Path) -> None:
     request = ContinuationRequest((1,), (2,))
     with AnswerFile(tmp_path / "answers", "one", "fp32") as stored:
-        stored.keep({request: Scored((-1.0,), (True,))})
+        stored.add({request: Scored((-1.0,), (True,))})
         assert stored.look_up([request]) == {request: Scored((-1.0,), (True,))}
     for model, precision in (("another", "fp32"), ("one", "bf16")):
         with AnswerFile(tmp_path / "answers", model, precision) as stored:
             assert stored.look_up([request]) == {}
 
 
-def test_a_journal_of_a_killed_process_is_removed_as_well(tmp_path: Path) -> None:
-    request = ContinuationRequest((1,), (2,))
-    with AnswerFile(tmp_path / "answers", "a model", "fp32") as stored:
-        stored.keep({request: Scored((-1.0,), (True,))})
-    (tmp_path / "answers-journal").write_bytes(bytes(512))  # killed while it closed the file
-    with AnswerFile(tmp_path / "answers", "a model", "fp32") as stored:
-        assert stored.look_up([request])
-    stored.remove()
-    assert not list(tmp_path.iterdir())
+def test_an_answer_that_was_cut_short_costs_only_itself(tmp_path: Path) -> None:
+    first, second, third = (ContinuationRequest((n,), (2,)) for n in range(3))
+    answer = Scored((-1.0,), (True,))
+    path = tmp_path / "answers"
+    with AnswerFile(path, "one", "fp32") as stored:
+        stored.add({first: answer, second: answer})
+    path.write_bytes(path.read_bytes()[:-9])  # killed while it wrote
+    with AnswerFile(path, "one", "fp32") as stored:
+        stored.add({third: answer})
+    with AnswerFile(path, "one", "fp32") as stored:
+        assert stored.look_up([first, second, third]) == {first: answer, third: answer}
 
 
 def test_an_altered_answer_is_computed_again(tmp_path: Path) -> None:
     request = ContinuationRequest((1,), (2,))
     with AnswerFile(tmp_path / "answers", "one", "fp32") as stored:
-        stored.keep({request: Scored((-1.0,), (True,))})
-    with closing(sqlite3.connect(tmp_path / "answers")) as database, database:
-        changed = database.execute("UPDATE answers SET answer = replace(answer, '-1.0', '-1.5')")
-        assert changed.rowcount == 1
+        stored.add({request: Scored((-1.0,), (True,))})
+    path = tmp_path / "answers"
+    assert path.read_bytes().count(b"-1.0") == 1
+    path.write_bytes(path.read_bytes().replace(b"-1.0", b"-1.5"))
     with AnswerFile(tmp_path / "answers", "one", "fp32") as stored:
         assert stored.look_up([request]) == {}
 

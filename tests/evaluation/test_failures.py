@@ -24,7 +24,7 @@ from headwater.evaluation import (
     run_task,
     select,
 )
-from headwater.evaluation.asker import Asker
+from headwater.evaluation.request_runner import RequestRunner
 from headwater.evaluation.tasks.held_out import Alphabet
 from headwater.inference import Engine, load
 from headwater.intervals import of_score
@@ -88,8 +88,10 @@ def test_answers_of_a_failed_protocol_are_kept(
         evaluate(world.model, [Failing.protocol], tmp_path, tmp_path / "out")
     assert (tmp_path / ".out.answers").exists()
     asked: list[int] = []
-    score = Asker._score
-    monkeypatch.setattr(Asker, "_score", lambda self, batch: asked.append(len(batch)) or score(self, batch))
+    score = RequestRunner._score
+    monkeypatch.setattr(
+        RequestRunner, "_score", lambda self, batch: asked.append(len(batch)) or score(self, batch)
+    )
     monkeypatch.setattr(Failing, "score", lambda *_: {"accuracy": 1.0})
     evaluate(world.model, [Failing.protocol], tmp_path, tmp_path / "out")
     assert asked == []  # every answer was there

@@ -410,7 +410,7 @@ def test_stored_answers_are_right_or_computed_again(
         ContinuationRequest((n, n + 1), (n + 2,)): Scored((chosen.random(),), (bool(n % 2),)) for n in range(60)
     }
     with AnswerFile(path, "model", "fp32") as stored:
-        stored.keep(answers)
+        stored.add(answers)
     content = path.read_bytes()
     done = 0
     for how, changed in [m for _ in range(6) for m in mutations(content, b"another", chosen)]:
@@ -418,7 +418,7 @@ def test_stored_answers_are_right_or_computed_again(
         with AnswerFile(path, "model", "fp32") as stored:
             found = stored.look_up(list(answers))
             assert all(answers[request] == answer for request, answer in found.items()), how
-            stored.keep(answers)
+            stored.add(answers)
             assert stored.look_up(list(answers)) == answers, how
         done += 1
     counted("mutations", done)

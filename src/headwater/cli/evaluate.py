@@ -15,7 +15,6 @@ from headwater.cli.console import (
     Limit,
     Settings,
     emit,
-    is_first_rank,
     local_model,
     refuse_unused,
     terminal_progress,
@@ -97,8 +96,6 @@ def evaluate(
         device=device,
         progress=terminal_progress(),
     )
-    if not is_first_rank():
-        return
     emit({"out": str(out), **results.to_dict()}, as_json=as_json, text="\n".join([f"{out}:", *_lines(results)]))
     if unscored := results.without_score({one: [task.protocol for task in select([one])] for one in names}):
         raise ResourceError(

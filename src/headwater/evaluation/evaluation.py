@@ -6,13 +6,12 @@ or longer than the context) is left out and counted.
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -23,7 +22,6 @@ from headwater.device import choose_device
 from headwater.errors import (
     DataError,
     FolderError,
-    HeadwaterError,
     MismatchError,
     ResourceError,
     UsageError,
@@ -31,10 +29,10 @@ from headwater.errors import (
     resumable,
 )
 from headwater.evaluation.answers import AnswerFile
-from headwater.evaluation.asker import Asker
 from headwater.evaluation.data_files import DataFiles
 from headwater.evaluation.protocols import Task
 from headwater.evaluation.request_encoder import RequestEncoder
+from headwater.evaluation.request_runner import RequestRunner
 from headwater.evaluation.results import (
     FILE,
     KIND,
@@ -51,7 +49,6 @@ from headwater.reading import sha256_of
 from headwater.shipped import hub_name
 from headwater.storage import SILENT, Progress, Stage, identity_of, write_json
 from headwater.tokenizer import Tokenizer
-from headwater.training import Ranks, process_group
 
 # The most reasons in the error that no protocol could be scored.
 _REASONS = 3
@@ -124,84 +121,43 @@ def evaluate(
     that share 8-grams with it (GPT-2 section 4). Call it again to resume after an interruption.
     allow_empty: write results without scores if no protocol can be scored.
 
-    Under torchrun every rank calls this and answers a share of the requests; the first one reads the files and
-    writes. The scores are those of one process.
-
     Raises UsageError for an unknown task and for a limit below 1, ResourceError if a folder of `data` does not
     exist or if no protocol can be scored; then nothing is written.
     """
     config = config or EvaluateConfig()
-    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
-    with process_group(device) if several else nullcontext(Ranks()) as ranks:
-        device = str(ranks.device) if several else device
-        if not ranks.is_first:
-            return _answer_shares(model, config, device, ranks)
-        with _broadcast_at_end(ranks) as outcome:
-            choose_device(device, training=False)  # its error comes first
-            if limit is not None and limit < 1:
-                raise UsageError(f"limit is {limit}", expected="at least 1")
-            named, model = hub_name(model) or str(model), shipped.resolve(model)
-            folders = [data] if isinstance(data, Path) else list(data)
-            chosen = [
-                one.configured(yardstick_bytes=config.yardstick_bytes, progress=progress) for one in select(tasks)
-            ]
-            located, skipped = _locate(chosen, model, folders)
-            if not located and not allow_empty:
-                raise _nothing_scored(skipped, tasks, folders)
-            stage = _stage(out, config, chosen, limit, model, overlap, located.values())
-            if stage.is_complete():
-                progress.note(f"{out} is complete already")
-                outcome.append(Results.read(out))
-                return outcome[0]
-            answers = AnswerFile(
-                out.with_name(f".{out.name}.answers"), identity_of(model)[1], config.precision, progress.note
-            )
-            lm = load(model, precision=config.precision, device=device)
-            asker = Asker(lm, answers, config.window, config.stride, ranks)
-            training = None
-            if overlap is not None:
-                texts = _example_texts(located, asker.encoder, limit)
-                training = training_grams(overlap, texts, progress=progress)
-            with stage.write() as work, answers:
-                results, left_out = _score(located, asker, training, limit, work, progress)
-                skipped += left_out
-                failed = any(one.failed for one in skipped)  # its answers are needed again
-                if not results and not allow_empty:
-                    if not failed:
-                        answers.remove()
-                    raise _nothing_scored(skipped, tasks, folders)
-                summary = Results(named, results, skipped)
-                write_json(work / FILE, summary.to_dict())
-            outcome.append(summary)
+    choose_device(device, training=False)  # its error comes first
+    if limit is not None and limit < 1:
+        raise UsageError(f"limit is {limit}", expected="at least 1")
+    named, model = hub_name(model) or str(model), shipped.resolve(model)
+    folders = [data] if isinstance(data, Path) else list(data)
+    chosen = [one.configured(yardstick_bytes=config.yardstick_bytes, progress=progress) for one in select(tasks)]
+    located, skipped = _locate(chosen, model, folders)
+    if not located and not allow_empty:
+        raise _nothing_scored(skipped, tasks, folders)
+    stage = _stage(out, config, chosen, limit, model, overlap, located.values())
+    if stage.is_complete():
+        progress.note(f"{out} is complete already")
+        return Results.read(out)
+    answers = AnswerFile(out.with_name(f".{out.name}.answers"), identity_of(model)[1], config.precision)
+    lm = load(model, precision=config.precision, device=device)
+    runner = RequestRunner(lm, answers, config.window, config.stride)
+    training = None
+    if overlap is not None:
+        texts = _example_texts(located, runner.encoder, limit)
+        training = training_grams(overlap, texts, progress=progress)
+    with stage.write() as work, answers:
+        results, left_out = _score(located, runner, training, limit, work, progress)
+        skipped += left_out
+        failed = any(one.failed for one in skipped)  # its answers are needed again
+        if not results and not allow_empty:
             if not failed:
                 answers.remove()
-        return outcome[0]
-
-
-@contextmanager
-def _broadcast_at_end(ranks: Ranks) -> Iterator[list[Results]]:
-    """Send the other ranks what is added to the list, or the error that ends the block."""
-    outcome: list[Any] = []
-    try:
-        yield outcome
-    except HeadwaterError as error:
-        outcome.insert(0, error)
-        raise
-    finally:
-        ranks.broadcast(outcome[0] if outcome else None)
-
-
-def _answer_shares(model: Path, config: EvaluateConfig, device: str, ranks: Ranks) -> Results:
-    """Answer this rank's share of the first rank's batches; return or raise what that rank does at the end."""
-    asker = None
-    while isinstance(sent := ranks.broadcast(None), list):
-        if asker is None:
-            lm = load(shipped.resolve(model), precision=config.precision, device=device)
-            asker = Asker(lm, None, config.window, config.stride, ranks)
-        asker.share(sent)
-    if not isinstance(sent, Results):
-        raise sent or KeyboardInterrupt
-    return sent
+            raise _nothing_scored(skipped, tasks, folders)
+        summary = Results(named, results, skipped)
+        write_json(work / FILE, summary.to_dict())
+    if not failed:
+        answers.remove()
+    return summary
 
 
 def _locate(
@@ -241,7 +197,7 @@ def _stage(
 
 def _score(
     located: Mapping[Task, Mapping[str, Path]],
-    asker: Asker,
+    runner: RequestRunner,
     training: TrainingGrams | None,
     limit: int | None,
     work: Path,
@@ -253,7 +209,7 @@ def _score(
         try:
             with examples_writer(task.protocol, work) as write:
                 scored = run_task(
-                    task, files, asker, training=training, limit=limit, write=write, progress=progress
+                    task, files, runner, training=training, limit=limit, write=write, progress=progress
                 )
         except (DataError, FolderError, MismatchError, ResourceError) as error:
             failed = not isinstance(error, UnsuitableTask)

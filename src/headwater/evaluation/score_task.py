@@ -9,11 +9,11 @@ from typing import Any
 
 from headwater.corpus import TrainingGrams
 from headwater.errors import MALFORMED, DataError, HeadwaterError
-from headwater.evaluation.asker import REQUESTS_TOGETHER, Asker
 from headwater.evaluation.figures import Figure
 from headwater.evaluation.paper_values import published
 from headwater.evaluation.protocols import Answer, Example, Scored, Task, TaskRequest
 from headwater.evaluation.request_encoder import RequestEncoder
+from headwater.evaluation.request_runner import REQUESTS_TOGETHER, RequestRunner
 from headwater.evaluation.results import Result, Skipped
 from headwater.inference import LanguageModel
 from headwater.storage import SILENT, Progress
@@ -35,7 +35,7 @@ class UnsuitableTask(DataError):
 def run_task(
     task: Task,
     files: Mapping[str, Path],
-    asker: Asker | LanguageModel,
+    runner: RequestRunner | LanguageModel,
     *,
     training: TrainingGrams | None = None,
     limit: int | None = None,
@@ -47,14 +47,14 @@ def run_task(
     write: takes the whole record of each example, in their order; the records of the outcome are without answers
     and texts, so that the memory does not grow with these.
     """
-    asker = asker if isinstance(asker, Asker) else Asker(asker)
-    every = examples_of(task, files, asker.encoder)
+    runner = runner if isinstance(runner, RequestRunner) else RequestRunner(runner)
+    every = examples_of(task, files, runner.encoder)
     examples = task.limited(every, limit)
     progress.start(task.protocol, len(examples), "examples")
-    before = asker.seconds
+    before = runner.seconds
     shares = {} if training is None else _shares(examples, training)
-    records, reasons = _records(task, examples, asker, shares, write, progress)
-    seconds = round(asker.seconds - before, 3)
+    records, reasons = _records(task, examples, runner, shares, write, progress)
+    seconds = round(runner.seconds - before, 3)
     if not records:
         raise UnsuitableTask(
             f"no example of {task.protocol} could be asked: {reasons[0] if reasons else 'it has none'}"
@@ -66,7 +66,7 @@ def run_task(
         details |= {"first": len(examples) - len(tuning), "available": len(every) - len(_tuning(task, every))}
     without = _without_overlap(task, records, tuning) if shares and any(e.text for e in examples) else {}
     results = [
-        _result(task, figure, examples, asker.encoder, seconds, details | without.get(figure.metric, {}))
+        _result(task, figure, examples, runner.encoder, seconds, details | without.get(figure.metric, {}))
         for figure in figures
     ]
     left_out = Skipped(task.benchmark, task.protocol, reasons[0], len(reasons)) if reasons else None
@@ -76,7 +76,7 @@ def run_task(
 def _records(
     task: Task,
     examples: Sequence[Example],
-    asker: Asker,
+    runner: RequestRunner,
     shares: Mapping[str, float],
     write: Callable[[Mapping[str, Any]], object] | None,
     progress: Progress,
@@ -84,10 +84,10 @@ def _records(
     """Score the examples; return the record of each one, and why others could not be asked."""
     records: list[dict[str, Any]] = []
     reasons: list[str] = []
-    for group in _groups(task, examples, asker.encoder, reasons):
-        for example, answers in _answered(task, group, asker):
+    for group in _groups(task, examples, runner.encoder, reasons):
+        for example, answers in _answered(task, group, runner):
             share = {"overlap": shares[example.id]} if shares else {}
-            record = {"id": example.id} | task.score(example, answers, asker.encoder)
+            record = {"id": example.id} | task.score(example, answers, runner.encoder)
             if write is not None:
                 stored = {"answers": [_stored(one) for one in answers], "example": _readable(example)}
                 write(record | stored | share)
@@ -122,17 +122,17 @@ def _result(
 
 
 def _answered(
-    task: Task, group: Sequence[tuple[Example, Sequence[TaskRequest]]], asker: Asker
+    task: Task, group: Sequence[tuple[Example, Sequence[TaskRequest]]], runner: RequestRunner
 ) -> Iterator[tuple[Example, list[Answer]]]:
     """Yield the examples of a group with their answers, also to the further requests of its protocol."""
     given: list[list[Answer]] = [[] for _ in group]
     wanted = [list(requests) for _, requests in group]
     while any(wanted):
-        answers = asker.ask([request for requests in wanted for request in requests])
+        answers = runner.answer([request for requests in wanted for request in requests])
         for number, (example, _) in enumerate(group):
             if wanted[number]:
                 given[number] += [answers[request] for request in wanted[number]]
-                wanted[number] = list(task.further(example, given[number], asker.encoder))
+                wanted[number] = list(task.further(example, given[number], runner.encoder))
     for (example, _), answers_of_example in zip(group, given, strict=True):
         yield example, answers_of_example
 

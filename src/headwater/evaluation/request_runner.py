@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headwater.evaluation.answers import AnswerFile
 from headwater.evaluation.protocols import Answer, Generated, GenerationRequest, Scored, TaskRequest
 from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
 from headwater.inference import LanguageModel
-from headwater.training import Ranks
 
 # Requests in a batch: enough for the scorer to pack them and share prefixes, few enough to lose little when an
 # evaluation is interrupted.
 REQUESTS_TOGETHER = 512
-_WRITTEN_TOGETHER = 32
+_GENERATED_TOGETHER = 32
 _NEVER = -1e9  # added to a logit
 
 
-class Asker:
+class RequestRunner:
     """Answers requests with a model, each once, and stores the answers in a file.
 
-    ranks: the processes that have the model; each answers a share of every batch. encoder: encodes texts for the
-    model.
+    encoder: encodes texts for the model. seconds: spent in the model so far.
     """
 
     def __init__(
@@ -32,43 +30,33 @@ class Asker:
         stored: AnswerFile | None = None,
         window: int | None = None,
         stride: int | None = None,
-        ranks: Ranks | None = None,
     ) -> None:
-        self.lm, self.stored, self.ranks, self.seconds = lm, stored, ranks or Ranks(), 0.0
+        self.lm, self.stored, self.seconds = lm, stored, 0.0
         self.scorer = lm.scorer  # its error comes first
         self.encoder = RequestEncoder(lm.tokenizer, lm.config.context, window, stride)
 
-    def ask(self, requests: Sequence[TaskRequest]) -> dict[TaskRequest, Answer]:
+    def answer(self, requests: Sequence[TaskRequest]) -> dict[TaskRequest, Answer]:
         """Return an answer for each request, from the file if it has it."""
         wanted = list(dict.fromkeys(requests))
         answers = self.stored.look_up(wanted) if self.stored else {}
         new = [request for request in wanted if request not in answers]
         # Sorted, so that requests with a common prefix are in one batch.
         scored = sorted(request for request in new if isinstance(request, ContinuationRequest))
-        written = [request for request in new if isinstance(request, GenerationRequest)]
-        kinds: Sequence[tuple[Sequence[TaskRequest], int]] = (
-            (scored, REQUESTS_TOGETHER),
-            (written, _WRITTEN_TOGETHER),
+        generated = [request for request in new if isinstance(request, GenerationRequest)]
+        kinds: Sequence[tuple[Sequence[Any], int, Callable[[Sequence[Any]], list[Answer]]]] = (
+            (scored, REQUESTS_TOGETHER, self._score),
+            (generated, _GENERATED_TOGETHER, self._generate),
         )
-        for asked, together in kinds:
-            size = together * self.ranks.count
+        for asked, size, compute in kinds:
             for start in range(0, len(asked), size):
                 batch = asked[start : start + size]
                 started = time.perf_counter()
-                self.ranks.broadcast(batch)
-                answered = dict(zip(batch, self.share(batch), strict=True))
+                computed = dict(zip(batch, compute(batch), strict=True))
                 self.seconds += time.perf_counter() - started
                 if self.stored:
-                    self.stored.keep(answered)
-                answers |= answered
+                    self.stored.add(computed)
+                answers |= computed
         return answers
-
-    def share(self, batch: Sequence[Any]) -> list[Answer]:
-        """Return the answers of a batch of one kind, of which each rank computes a part; every rank calls this."""
-        each = -(-len(batch) // self.ranks.count)
-        mine = batch[self.ranks.rank * each : (self.ranks.rank + 1) * each]
-        answer = self._score if isinstance(batch[0], ContinuationRequest) else self._write
-        return [one for part in self.ranks.gather(answer(mine) if mine else []) for one in part]
 
     def _score(self, requests: Sequence[ContinuationRequest]) -> list[Answer]:
         pairs = [(list(request.context), list(request.continuation)) for request in requests]
@@ -77,7 +65,7 @@ class Asker:
             for score in self.scorer.token_scores(pairs)
         ]
 
-    def _write(self, requests: Sequence[GenerationRequest]) -> list[Answer]:
+    def _generate(self, requests: Sequence[GenerationRequest]) -> list[Answer]:
         running, engine = [], self.lm.engine
         for request in requests:
             asked = self.lm.request(
