@@ -1,1 +1,1 @@
-headwater evaluate --model run/model --tasks hellaswag.llm-c.mean --data data --out results --device cuda
+headwater evaluate --model run/model --tasks hellaswag.lm-eval.per-character --data data --out results --device cuda

@@ -501,7 +501,7 @@ def test_a_limit_counts_the_examples_that_are_measured(world: Any, tmp_path: Pat
 
 def test_the_name_of_a_protocol_selects_it_alone() -> None:
     assert [task.protocol for task in select(["lambada.openai.whole-word"])] == ["lambada.openai.whole-word"]
-    assert len(select(["lambada.openai"])) > 3
+    assert len(select(["lambada.openai"])) == 3
 
 
 def test_a_task_without_a_score_fails_and_the_rest_is_kept(

@@ -1,4 +1,4 @@
-"""HellaSwag on lines in the official format: what each reading scores, and how each chooses."""
+"""HellaSwag on lines in the official format: what is scored, and how each protocol chooses."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def asked(encoder: RequestEncoder, protocol: str, path: Path) -> list[tuple[str,
     return [(decode(r.context), decode(r.continuation)) for r in task.requests(example, encoder)]  # type: ignore[union-attr]
 
 
-def test_the_two_readings_score_different_text(encoder: RequestEncoder, tmp_path: Path) -> None:
+def test_context_and_endings_are_those_of_the_harness(encoder: RequestEncoder, tmp_path: Path) -> None:
     path = write(tmp_path / "hellaswag_val.jsonl")
     harness = asked(encoder, "hellaswag.lm-eval.total", path)
     assert {context for context, _ in harness} == {
@@ -52,14 +52,11 @@ def test_the_two_readings_score_different_text(encoder: RequestEncoder, tmp_path
     assert [ending for _, ending in harness] == [
         " burn.", " fall down.", " stay green.", " turn into stone at night."
     ]  # fmt: skip
-    plain = asked(encoder, "hellaswag.llm-c.total", path)
-    assert {context for context, _ in plain} == {WIKIHOW["ctx"]}
-    assert [ending for _, ending in plain] == [f" {ending}" for ending in WIKIHOW["endings"]]
 
 
 def test_each_protocol_divides_by_its_own_length(encoder: RequestEncoder, tmp_path: Path) -> None:
     path = write(tmp_path / "hellaswag_val.jsonl", endings=["a" * 30, "b" * 10, "c" * 4, "d" * 5])
-    # Totals -6, -5, -4, -4.5; means -6, -1.25, -2, -4.5; per character -0.2, -0.5, -1, -0.9.
+    # Totals -6, -5, -4, -4.5; per character -0.2, -0.5, -1, -0.9.
     values = [(-6.0,), (-1.25,) * 4, (-2.0,) * 2, (-4.5,)]
     answers = [Scored(value, (False,) * len(value)) for value in values]
     chosen = {}
@@ -70,13 +67,11 @@ def test_each_protocol_divides_by_its_own_length(encoder: RequestEncoder, tmp_pa
     assert chosen == {
         "hellaswag.lm-eval.total": 2,
         "hellaswag.lm-eval.per-character": 0,
-        "hellaswag.llm-c.total": 2,
-        "hellaswag.llm-c.mean": 1,
     }
 
 
-@pytest.mark.parametrize("changes", [{"endings": ["a", "b"]}, {"label": 4}, {"ctx": None}, {"endings": [""] * 4}])
+@pytest.mark.parametrize("changes", [{"endings": ["a"]}, {"label": 4}, {"ctx_b": None}, {"endings": [""] * 4}])
 def test_a_line_of_another_form_is_named(encoder: RequestEncoder, tmp_path: Path, changes: dict[str, Any]) -> None:
     path = write(tmp_path / "hellaswag_val.jsonl", **changes)
     with pytest.raises(DataError, match=r"hellaswag_val.jsonl row 1 has another format"):
-        TASKS["hellaswag.llm-c.mean"].read({"validation": path}, encoder)
+        TASKS["hellaswag.lm-eval.total"].read({"validation": path}, encoder)

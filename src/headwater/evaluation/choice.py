@@ -49,8 +49,7 @@ class Choice(Task):
     keys: under which an example's content has the text before the answers, and the list of answers.
     separator: the text between the two, a space by default.
     chance: the accuracy of random guessing; None computes it from the number of answers of each example.
-    encoding: how a context and an answer become tokens. "pair" encodes both as one text. "cut" does, too, and cuts
-    the end of an answer that is longer than the model's context. "separate" encodes each by itself.
+    cut: whether the end of an answer that is longer than the model's context is cut.
     """
 
     def __init__(
@@ -66,14 +65,14 @@ class Choice(Task):
         keys: tuple[str, str] = ("context", "answers"),
         separator: str = " ",
         chance: float | None = None,
-        encoding: Literal["pair", "cut", "separate"] = "pair",
+        cut: bool = False,
     ) -> None:
         self.benchmark, self.protocol, self.summary = benchmark, protocol, summary
         self.scoring, self.sources = scoring, (source,)
         self.metrics = (Metric("accuracy", chance=chance),)
         self._questions, self._ask, self._separator = questions, ask or self._answers, separator
         self._context_key, self._answers_key = keys
-        self._encoding = encoding
+        self._cut = cut
 
     def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
         """Return one example per question."""
@@ -127,15 +126,11 @@ class Choice(Task):
     def _answers(self, example: Example, encoder: RequestEncoder) -> list[ContinuationRequest]:
         """Return each answer after the context."""
         context, answers = example.content[self._context_key], example.content[self._answers_key]
-        if self._encoding == "separate":
-            head = encoder.encode(context)
-            tails = [encoder.encode(f"{self._separator}{answer}") for answer in answers]
-            return [encoder.cut((*head, *tail), len(head)) for tail in tails]
         own_tokens = self.scoring == "mean"
         if own_tokens and not all(answer.strip() for answer in answers):
             raise DataError("an answer is empty", expected="answers and the right one")
         texts = [f"{self._separator}{answer}" for answer in answers]
-        return [encoder.pair(context, text, own_tokens=own_tokens, cut=self._encoding == "cut") for text in texts]
+        return [encoder.pair(context, text, own_tokens=own_tokens, cut=self._cut) for text in texts]
 
 
 class ChoiceFile(TaskFile):
@@ -176,7 +171,7 @@ class ChoiceFile(TaskFile):
                 summary=f"{self.summary}, by {_SUMMARIES[scoring]}",
                 keys=("prompt", "answers"),
                 separator=self.separator,
-                encoding="cut",
+                cut=True,
             )
             for scoring in self.readings
         ]

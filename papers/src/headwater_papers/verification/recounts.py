@@ -39,19 +39,10 @@ def recounts(*protocols: str) -> Callable[[Callable[..., Any]], Callable[..., An
 
 
 _TEXTS, _READINGS = (
-    ("openai", "openai.suggested", "original", "original.detokenized"),
+    ("openai", "original", "original.detokenized"),
     ("last-token", "whole-word"),
 )
 _STOP_WORDS = "whole-word.stop-words"
-
-
-@recounts("lambada.openai.whole-word.context-words")
-def lambada_context(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[PeerAnswer]]:
-    """Score each different word of the passage in the place of the last one."""
-    for line in files.lines("lambada_test_openai.jsonl")[:count]:
-        context = json.loads(line)["text"].rsplit(" ", 1)[0]
-        words = re.findall(r"(?:[^\W_]|(?<=[^\W_])'(?=[^\W_]))+|'[^\W_]+", context)
-        yield [peer.score(context, f" {word}") for word in dict.fromkeys(words)]
 
 
 @recounts(*(f"lambada.{text}.{reading}" for text in _TEXTS for reading in (*_READINGS, _STOP_WORDS)))
@@ -64,8 +55,6 @@ def lambada(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[lis
     else:
         texts = [line.strip() for line in files.lines("lambada_test_plain_text.txt")]
     for text in texts[:count]:
-        if ".suggested." in protocol:
-            text = "\n" + re.sub("[“”]", '"', text).strip()
         context, word = text[: text.rindex(" ")], text[text.rindex(" ") :]
         context = DETOKENIZERS["lambada"].detokenize(context) if ".detokenized." in protocol else context
         scores = peer.score(context, word)
@@ -237,14 +226,11 @@ def story_cloze(protocol: str, files: Files, peer: Peer, count: int) -> Iterator
         yield [peer.score(" ".join(row[1:5]), f" {ending}") for ending in row[5:7]]
 
 
-@recounts(*(f"hellaswag.{how}" for how in ("lm-eval.total", "lm-eval.per-character", "llm-c.total", "llm-c.mean")))
+@recounts(*(f"hellaswag.{how}" for how in ("lm-eval.total", "lm-eval.per-character")))
 def hellaswag(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[PeerAnswer]]:
-    """Score each ending after the context: as one text in lm-eval's reading, as two in llm.c's."""
+    """Score each ending after the context: as one text."""
     for line in files.lines("hellaswag_val.jsonl"):
         row = json.loads(line)
-        if ".llm-c." in protocol:
-            yield [peer.after(peer.ids(row["ctx"]), peer.ids(f" {ending}")) for ending in row["endings"]]
-            continue
         ctx_b = row["ctx_b"][:1].upper() + row["ctx_b"][1:].lower()
         context, *endings = (
             re.sub(r"\[[^]]*\]", "", text.strip().replace(" [title]", ". ")).replace("  ", " ")

@@ -1,17 +1,13 @@
 """LAMBADA (Paperno et al. 2016): the last word of a passage, one protocol for each text and each way to score it.
 
-Texts: `openai` is OpenAI's own file; `openai.suggested` is that file as OpenAI suggests to prepare it (straight
-double quotes, white space stripped, a newline in front; openai/gpt-2 issue 131); `original` is the authors'
-tokenised, lower-cased file; `original.detokenized` is that file through the de-tokenizer. How the answer is
-scored:
+Texts: `openai` is OpenAI's own file; `original` is the authors' tokenised, lower-cased file;
+`original.detokenized` is that file through the de-tokenizer. How the answer is scored:
 
 `last-token`            only its last token, given all text and tokens before it;
 `whole-word`            all its tokens, greedy (`lambada_openai` in lm-evaluation-harness);
 `whole-word.stop-words` the most probable word that is not a function word: GPT-2's approximation of "must be able
                         to end the sentence" (Radford et al. 2019, section 3.3). The paper says so of the
-                        largest model's 63.24; that all accuracies of table 3 have the filter is inferred;
-`whole-word.context-words` the most probable of the words of the context, as earlier systems were restricted to
-                        them (Hoang et al. 2018); an answer that is not there is wrong.
+                        largest model's 63.24; that all accuracies of table 3 have the filter is inferred.
 
 The stop-word filter works on whole words. It takes the most probable first token and continues it greedily to the
 end of the word. If that word is a function word, it excludes that first token and takes the next most probable
@@ -45,8 +41,8 @@ from headwater.evaluation.protocols import (
 from headwater.evaluation.request_encoder import RequestEncoder
 from headwater.reading import read_text
 
-Text = Literal["openai", "openai.suggested", "original", "original.detokenized"]
-Scoring = Literal["last-token", "whole-word", "whole-word.stop-words", "whole-word.context-words"]
+Text = Literal["openai", "original", "original.detokenized"]
+Scoring = Literal["last-token", "whole-word", "whole-word.stop-words"]
 
 # Function words of English: pronouns, determiners, prepositions, conjunctions, auxiliaries, and similar particles
 # and adverbs. The papers give no list; this one is written from the word classes.
@@ -94,7 +90,6 @@ _ORIGINAL = Source(
 )
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*|'[^\W_]+")
-_WITHOUT_PERPLEXITY = ("whole-word.stop-words", "whole-word.context-words")
 _LONGEST_WORD = 8  # tokens that are generated after the first to find the end of a word
 
 
@@ -113,9 +108,9 @@ class Lambada(Task):
         self.text, self.scoring = text, scoring
         self.protocol = f"lambada.{text}.{scoring}"
         self.summary = f"last word of a passage ({text} text), {scoring.replace('.', ', ')}"
-        self.sources = (_OPENAI if text.startswith("openai") else _ORIGINAL,)
+        self.sources = (_OPENAI if text == "openai" else _ORIGINAL,)
         accuracy, perplexity = Metric("accuracy"), Metric("perplexity", higher_is_better=False)
-        self.metrics = (accuracy,) if scoring in _WITHOUT_PERPLEXITY else (accuracy, perplexity)
+        self.metrics = (accuracy,) if scoring == "whole-word.stop-words" else (accuracy, perplexity)
 
     def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
         """Return one passage a line."""
@@ -137,11 +132,6 @@ class Lambada(Task):
             return [encoder.cut(ids, len(ids) - 1)]
         if self.scoring == "whole-word":
             return [asked]
-        if self.scoring == "whole-word.context-words":
-            words = context_words(example)
-            if not words:
-                raise DataError(f"{example.text!r} has no word before the last one", expected="a passage")
-            return [encoder.pair(example.content["context"], f" {word}") for word in words]
         return [asked, GenerationRequest(asked.context[-encoder.context :], 1)]
 
     def further(
@@ -167,11 +157,6 @@ class Lambada(Task):
 
     def score(self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder) -> dict[str, Any]:
         """Return whether the predicted word is the answer, and the answer's log-probability."""
-        if self.scoring == "whole-word.context-words":
-            words = context_words(example)
-            totals = [answer.total for answer in answers if isinstance(answer, Scored)]
-            text, target = words[totals.index(max(totals))], example.content["word"].strip()
-            return {"accuracy": float(text == target), "text": text, "in context": target in words}
         word = answers[0]
         assert isinstance(word, Scored)
         record: dict[str, Any] = {"log_probability": word.total, "accuracy": float(all(word.is_greedy))}
@@ -197,15 +182,9 @@ class Lambada(Task):
         return figures
 
 
-def context_words(example: Example) -> list[str]:
-    """Return the different words before the last one, in their order."""
-    return list(dict.fromkeys(_WORD.findall(example.content["context"])))
-
-
 def _read(path: Path, text: Text) -> list[str]:
-    if text.startswith("openai"):
-        passages = read_json_rows(path, lambda row: text_of(row, "text"), 'lines of {"text": …}')
-        return passages if text == "openai" else [_suggested(passage) for passage in passages]
+    if text == "openai":
+        return read_json_rows(path, lambda row: text_of(row, "text"), 'lines of {"text": …}')
     lines = [line.strip() for line in read_text(path).split("\n") if line.strip()]
     return lines if text == "original" else [_detokenized(line) for line in lines]
 
@@ -216,12 +195,6 @@ def _detokenized(line: str) -> str:
     return f"{LAMBADA.detokenize(context)} {word}"
 
 
-def _suggested(passage: str) -> str:
-    """Prepare a passage as OpenAI suggests."""
-    return "\n" + passage.replace("“", '"').replace("”", '"').strip()
-
-
 SCORINGS: tuple[Scoring, ...] = ("last-token", "whole-word", "whole-word.stop-words")
-TEXTS: tuple[Text, ...] = ("openai", "openai.suggested", "original", "original.detokenized")
+TEXTS: tuple[Text, ...] = ("openai", "original", "original.detokenized")
 TASKS = [Lambada(text, scoring) for text in TEXTS for scoring in SCORINGS]
-TASKS.append(Lambada("openai", "whole-word.context-words"))

@@ -5,17 +5,10 @@ question. The mean is over the answer's own tokens: the newline between question
 in a RACE question ("_") is kept; the answer is on a line of its own. If document and question are longer than the
 context, the beginning of the document is cut.
 
-HellaSwag (Zellers et al. 2019): choose the right one of four endings, on the official `hellaswag_val.jsonl`.
-
-Two forms of the file are in use, and they score different text:
-
-- `lm-eval`, as lm-evaluation-harness: the context is `activity_label: ctx_a ctx_b`, with ctx_b capitalized; the
-  bracketed marks of the WikiHow part are removed; context and ending are encoded as one text.
-- `llm-c`, as llm.c and build-nanogpt: the context is `ctx` and nothing is removed; context and ending are encoded
-  separately.
-
-Each form has two ways to choose. `.total` takes the ending with the highest log-probability. The other divides
-that by the ending's length: in characters in lm-evaluation-harness (`acc_norm`), in tokens in llm.c (`.mean`).
+HellaSwag (Zellers et al. 2019): choose the right one of four endings, on the official `hellaswag_val.jsonl`, as
+lm-evaluation-harness does. The context is `activity_label: ctx_a ctx_b`, with ctx_b capitalized; the bracketed
+marks of the WikiHow part are removed. `.total` takes the ending with the highest log-probability, `.per-character`
+divides that by the ending's characters (`acc_norm`).
 """
 
 from __future__ import annotations
@@ -27,7 +20,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from headwater.errors import DataError
 from headwater.evaluation.choice import Choice, Scoring
@@ -139,36 +132,27 @@ def _race(part: str, questions: str, *names: str) -> Choice:
     )
 
 
-Form = Literal["lm-eval", "llm-c"]
 ENDINGS = 4
 _BRACKETS = re.compile(r"\[.*?\]")
-_PROGRAMS: Mapping[Form, str] = {"lm-eval": "lm-evaluation-harness", "llm-c": "llm.c and build-nanogpt"}
 _HELLASWAG_SUMMARIES: Mapping[Scoring, str] = {
     "total": "the log-probability of each ending",
     "per-character": "the log-probability of each ending, divided by its characters",
-    "mean": "the mean log-probability of each ending's tokens",
 }
 
 
-def _endings(form: Form, path: Path) -> list[Example]:
-    expected = f"activity_label, ctx_a, ctx_b, ctx, {ENDINGS} endings and label"
-    return numbered(
-        (row, row["context"]) for row in read_json_rows(path, partial(_ending_content, form), expected)
-    )
+def _endings(path: Path) -> list[Example]:
+    expected = f"activity_label, ctx_a, ctx_b, {ENDINGS} endings and label"
+    return numbered((row, row["context"]) for row in read_json_rows(path, _ending_content, expected))
 
 
-def _ending_content(form: Form, row: Mapping[str, Any]) -> dict[str, Any]:
-    endings, label = list(row["endings"]), int(row["label"])
-    if form == "llm-c":
-        context = row["ctx"]
-    else:
-        context = _without_marks(f"{row['activity_label']}: {row['ctx_a']} {row['ctx_b'].capitalize()}")
-        endings = [_without_marks(ending) for ending in endings]
+def _ending_content(row: Mapping[str, Any]) -> dict[str, Any]:
+    label = int(row["label"])
+    context = _without_marks(f"{row['activity_label']}: {row['ctx_a']} {row['ctx_b'].capitalize()}")
+    endings = [_without_marks(ending) for ending in row["endings"]]
     if len(endings) != ENDINGS or not 0 <= label < ENDINGS:
         raise ValueError(f"{len(endings)} endings and label {label}")
-    for text in (context, *endings):
-        if not isinstance(text, str) or not text:
-            raise ValueError(f"the context or an ending is {text!r}")
+    if not all(endings):
+        raise ValueError("an ending is empty")
     return {"context": context, "endings": endings, "label": label}
 
 
@@ -177,27 +161,24 @@ def _without_marks(text: str) -> str:
     return _BRACKETS.sub("", text.strip().replace(" [title]", ". ")).replace("  ", " ")
 
 
-def _hellaswag(form: Form, scoring: Scoring) -> Choice:
+def _hellaswag(scoring: Scoring) -> Choice:
     return Choice(
         "hellaswag",
-        f"hellaswag.{form}.{scoring}",
+        f"hellaswag.lm-eval.{scoring}",
         scoring,
-        partial(_endings, form),
+        _endings,
         Source(
             "validation", names=("hellaswag_val.jsonl",), where="hellaswag_val.jsonl, github.com/rowanz/hellaswag"
         ),
-        summary=f"the right one of four endings, as in {_PROGRAMS[form]}, by {_HELLASWAG_SUMMARIES[scoring]}",
+        summary=f"the right one of four endings, as in lm-evaluation-harness, by {_HELLASWAG_SUMMARIES[scoring]}",
         keys=("context", "endings"),
         chance=1 / ENDINGS,
-        encoding="separate" if form == "llm-c" else "pair",
     )
 
 
 TASKS = [
-    _hellaswag("lm-eval", "total"),
-    _hellaswag("lm-eval", "per-character"),
-    _hellaswag("llm-c", "total"),
-    _hellaswag("llm-c", "mean"),
+    _hellaswag("total"),
+    _hellaswag("per-character"),
     _race("", "all of RACE's test part", "RACE/test/"),
     _race("-middle", "middle school", "RACE/test/middle/", "race_middle_test.jsonl"),
     _race("-high", "high school", "RACE/test/high/", "race_high_test.jsonl"),
