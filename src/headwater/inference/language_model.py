@@ -24,9 +24,6 @@ from headwater.inference.request import (
     GenerateOptions,
     Options,
     Request,
-    check_pairs,
-    check_prompts,
-    check_text,
     encode_prompts,
     require_ids,
 )
@@ -156,7 +153,6 @@ class LanguageModel:
         top_k: int = 40,
         top_p: float = 1.0,
         repetition_penalty: float = 1.0,
-        filters: Literal["usual", "original"] = "usual",
         stop: str | Sequence[str] = (),
         seed: int | None = None,
         sample: int = 0,
@@ -173,7 +169,6 @@ class LanguageModel:
         top_k: choose among the k most probable tokens; 0, or more than there are, is all.
         top_p: choose among the most probable tokens whose probabilities add up to p.
         repetition_penalty: above 1 makes tokens that occurred less probable.
-        filters: two versions of top-p; see `inference.sampling`.
         stop: texts before which the continuation ends.
         seed: the seed of the random choices; None is a new one at each call.
         sample: the index of the continuation among those of one prompt and seed.
@@ -182,10 +177,10 @@ class LanguageModel:
         """
         options: GenerateOptions = {
             **{"max_tokens": max_tokens, "min_tokens": min_tokens, "temperature": temperature, "top_k": top_k},
-            **{"top_p": top_p, "repetition_penalty": repetition_penalty, "filters": filters, "stop": stop},
+            **{"top_p": top_p, "repetition_penalty": repetition_penalty, "stop": stop},
             **{"seed": seed, "sample": sample, "beyond_context": beyond_context},
         }
-        requests = [self.request(text, **options) for text in check_prompts(prompt)]
+        requests = [self.request(text, **options) for text in ([prompt] if isinstance(prompt, str) else prompt)]
         engine = self.engine
         running: list[Generation] = []
         try:
@@ -216,7 +211,6 @@ class LanguageModel:
 
     def request(self, prompt: str | Sequence[int], **given: Unpack[Options]) -> Request:
         """Return the Request of a prompt, text or token ids; raise UsageError for a wrong option."""
-        check_prompts([prompt])
         ids = self.encode_prompts([prompt])[0] if isinstance(prompt, str) else [int(token) for token in prompt]
         options: dict[str, Any] = dict(given)
         if "seed" in options and options["seed"] is None:
@@ -240,7 +234,6 @@ class LanguageModel:
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
         """Return log P(continuation | context) of each pair, and whether the continuation is the greedy one."""
-        check_pairs(pairs)
         return self.scorer.score([(self.as_read(context), self.as_read(rest)) for context, rest in pairs])
 
     def fill(self, text: str, *, top: int = 5) -> list[list[tuple[str, float]]]:
@@ -248,7 +241,6 @@ class LanguageModel:
 
         For masked models, as BERT. Raises UsageError for any other model and for a text without `[MASK]`.
         """
-        check_text(text)
         masked.require_masked(self.config)
         with self._lock, masked.evaluated(self._whole_model()) as model:
             blanks = masked.fill(model, self.tokenizer, self.as_read(text), top)
@@ -261,8 +253,6 @@ class LanguageModel:
         that library's vector. A longer text than the model reads is cut. normalize: bring vectors to length 1.
         """
         given = [texts] if isinstance(texts, str) else list(texts)
-        for text in given:
-            check_text(text)
         encoded = encode_texts(
             self.tokenizer, [self.as_read(text) for text in given], self._embedding, self.config
         )

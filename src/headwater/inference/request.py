@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Literal, NamedTuple, TypedDict
 
 from pydantic import Field
 
@@ -19,7 +19,6 @@ from headwater.errors import ContextError, HeadwaterError, UsageError
 from headwater.inference.sampling import Alternatives, Sampling
 from headwater.tokenizer import Tokenizer
 
-_SHOWN = 40  # characters of a wrong value
 DEFAULT_TOKENS = 128  # the most tokens of a continuation whose request sets no limit
 
 Reason = Literal["stop", "length", "cancelled"]
@@ -92,7 +91,6 @@ class GenerateOptions(TypedDict, total=False):
     top_k: int
     top_p: float
     repetition_penalty: float
-    filters: Literal["usual", "original"]
     stop: str | Sequence[str]
     seed: int | None
     sample: int
@@ -220,49 +218,3 @@ def shared_length(a: list[int], b: list[int]) -> int:
         else:
             high = middle
     return low
-
-
-def check_text(text: Any, what: str = "text") -> None:
-    """Raise UsageError for anything but a string."""
-    if not isinstance(text, str):
-        raise UsageError(f"the {what} is {_shown(text)}", expected="a string")
-
-
-def check_prompts(prompt: Any) -> list[Any]:
-    """Return the prompts of `generate`: one, or those of a sequence, each a string or token ids."""
-    if isinstance(prompt, str):
-        return [prompt]
-    prompts = _listed(prompt)
-    wrong = [prompt] if prompts is None else [one for one in prompts if not _is_prompt(one)]
-    if wrong or prompts is None:
-        raise UsageError(f"the prompt is {_shown(wrong[0])}", expected="a string, or a list of strings")
-    return prompts
-
-
-def check_pairs(pairs: Any) -> None:
-    """Raise UsageError for anything but pairs of strings."""
-    listed = _listed(pairs)
-    wrong = [pairs] if listed is None else [pair for pair in listed if not _is_pair(pair)]
-    if wrong:
-        raise UsageError(
-            f"the pairs have {_shown(wrong[0])}", expected='a list of two texts each: [("The river", " flows")]'
-        )
-
-
-def _is_prompt(value: Any) -> bool:
-    ids = _listed(value)
-    return isinstance(value, str) or (ids is not None and all(hasattr(token, "__index__") for token in ids))
-
-
-def _is_pair(pair: Any) -> bool:
-    return [isinstance(text, str) for text in _listed(pair) or ()] == [True, True]
-
-
-def _listed(value: Any) -> list[Any] | None:
-    """Return the values of a list, an array or a column of a table; None for any other value, also a text."""
-    return list(value) if hasattr(value, "__len__") and not isinstance(value, str | bytes | dict) else None
-
-
-def _shown(value: Any) -> str:
-    said = repr(value)
-    return f"{said[:_SHOWN]}{'…' if len(said) > _SHOWN else ''} (type {type(value).__name__})"

@@ -13,10 +13,9 @@ The order, next to that of GPT-2's released sampling code, whose defaults are ou
     6  top-p                                  top_p 1 (off)
     7  draw                                   multinomial
 
-Top-p has two readings. `filters="usual"` keeps the smallest set of most likely tokens whose probability reaches
-p (Holtzman et al. 2020, section 3.1). `filters="original"` keeps those while their sum is at most p, at least
-one: the token that crosses p is left out. Temperature 0 is greedy: the likeliest token after steps 1 and 2, the
-lowest id where several are.
+Top-p keeps the smallest set of most likely tokens whose probability reaches p (Holtzman et al. 2020, section 3.1);
+the released code leaves out the token that crosses p. Temperature 0 is greedy: the likeliest token after steps 1
+and 2, the lowest id where several are.
 
 A draw uses one random number, which depends only on (seed, sample, position): not on other requests, threads or
 earlier draws.
@@ -27,7 +26,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -58,7 +57,6 @@ class Sampling(Config):
     repetition_penalty: float = Field(default=1.0, ge=1 / _FAR, le=_FAR)
     presence_penalty: float = Field(default=0.0, ge=-_FAR, le=_FAR)
     frequency_penalty: float = Field(default=0.0, ge=-_FAR, le=_FAR)
-    filters: Literal["usual", "original"] = "usual"
     bias: Mapping[int, Annotated[float, Field(ge=-_FAR, le=_FAR)]] = Field(default_factory=dict)
 
     def check(self, vocabulary: int) -> None:
@@ -73,7 +71,7 @@ class Sampling(Config):
     def is_plain(self) -> bool:
         """Whether a choice needs the logits alone, as `choose_rows` does."""
         penalties = self.repetition_penalty != 1 or self.presence_penalty or self.frequency_penalty
-        return not (self.bias or penalties or self.filters == "original")
+        return not (self.bias or penalties)
 
     @cached_property
     def bias_arrays(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
@@ -122,8 +120,8 @@ def choose(
         likely = np.flatnonzero(weights >= np.float32(sampling.min_p))
         kept = likely if kept is None else kept[likely]
         weights = weights[likely]
-    if sampling.top_p < 1 or sampling.filters == "original":
-        inside = np.flatnonzero(weights >= top_p_threshold(weights, sampling.top_p, sampling.filters))
+    if sampling.top_p < 1:
+        inside = np.flatnonzero(weights >= top_p_threshold(weights, sampling.top_p))
         kept = inside if kept is None else kept[inside]
         weights = weights[inside]
     index = draw(weights, uniform)
@@ -194,20 +192,12 @@ def kth_largest(logits: Logits, k: int) -> np.float32:
     return np.float32(np.partition(logits, -k)[-k])
 
 
-def top_p_threshold(
-    weights: npt.NDArray[np.float32], p: float, filters: Literal["usual", "original"]
-) -> np.float32:
+def top_p_threshold(weights: npt.NDArray[np.float32], p: float) -> np.float32:
     """Return the smallest weight that top-p keeps. weights: (tokens,) float32, proportional to probabilities."""
     largest_first = np.sort(weights)[::-1]
-    if filters == "original":
-        # Summed in float32 as in the original: even with p = 1 the tokens after a sum that rounds to above 1 are
-        # lost.
-        probabilities = largest_first / largest_first.sum()
-        last = int(np.searchsorted(np.cumsum(probabilities), np.float32(p), side="right")) - 1
-    else:
-        cumulative = np.cumsum(largest_first, dtype=np.float64)
-        last = int(np.searchsorted(cumulative, p * cumulative[-1], side="left"))
-    return largest_first[min(max(last, 0), len(weights) - 1)]
+    cumulative = np.cumsum(largest_first, dtype=np.float64)
+    last = int(np.searchsorted(cumulative, p * cumulative[-1], side="left"))
+    return largest_first[min(last, len(weights) - 1)]
 
 
 def draw(weights: npt.NDArray[np.float32], uniform: float) -> int:
