@@ -59,7 +59,7 @@ def describe_machine() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "environment": thread_variables(),
         "vectors": torch.backends.cpu.get_cpu_capability(),
-        "kernels": {"used": native.chosen(), "available": list(native.available()), "limits": native.limits()},
+        "kernels": {"used": native.chosen(), "available": list(native.available())},
         "memory_available": available_memory(cpu),
         "disk_free": shutil.disk_usage(Path.cwd()).free,
         "torch": torch.__version__,
@@ -106,7 +106,6 @@ def _machine_text(machine: dict[str, Any]) -> str:
     kernels, lower = machine["kernels"]["used"], ", ".join(machine["kernels"]["available"][1:])
     missing_kernels = "none: models run in torch. Install a C compiler, then install headwater again"
     rows.append(("kernels", f"{kernels}, also here: {lower}" if kernels else missing_kernels))
-    rows += [("limit", limit) for limit in machine["kernels"]["limits"]]
     rows += [("device", f"{d['name']}, {byte_size(d['memory'])}") for d in machine["devices"]]
     for device, rates in machine["gflops"].items():
         # The precision that training uses; these rates change with the load of the machine.

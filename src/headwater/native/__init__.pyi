@@ -1,4 +1,4 @@
-from .dispatch import available, check, chosen, extension, limits
+from .dispatch import available, check, chosen, extension
 from .elementwise import AdamStep, Kernels, kernels
 from .forward import PAGE, Affine, Forward, Shape, TransformerWeights
 from .matrix import PANEL, PackedMatrix, allocate, to_int8
@@ -19,6 +19,5 @@ __all__ = [
     "chosen",
     "extension",
     "kernels",
-    "limits",
     "to_int8",
 ]

@@ -11,9 +11,6 @@ enum {
     DOT_PRODUCT = 32,
     ARM_BF16 = 64,
     AMX = 128,
-    AVX512_DENIED = 256, /* the processor has it, the system does not allow it */
-    AMX_DENIED = 512,
-    CORES_DIFFER = 1024, /* so that what this core has, others may not have */
 };
 
 #if defined(__x86_64__) || defined(_M_X64)
@@ -62,7 +59,7 @@ EXPORT int64_t headwater_cpu(void) {
     const int fma = basic >> 12 & 1, f16c = basic >> 29 & 1;
     if (ymm && fma && f16c && (b >> 5 & 1)) found |= AVX2;
     const uint32_t foundation = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* F, DQ, BW, VL */
-    if ((found & AVX2) && (b & foundation) == foundation) found |= zmm ? AVX512 : AVX512_DENIED;
+    if ((found & AVX2) && zmm && (b & foundation) == foundation) found |= AVX512;
     if ((found & AVX512) && (c >> 11 & 1)) found |= AVX512_VNNI;
     if (last >= 1) {
         identify(7, 1, r);
@@ -70,9 +67,8 @@ EXPORT int64_t headwater_cpu(void) {
         if ((found & AVX512) && (r[0] >> 5 & 1)) found |= AVX512_BF16;
     }
     const uint32_t amx = 1u << 22 | 1u << 24 | 1u << 25; /* bfloat16, tiles, int8 */
-    if ((found & AVX512_BF16) && (d & amx) == amx)
-        found |= (state >> 17 & 3) == 3 && tiles_allowed() ? AMX : AMX_DENIED;
-    if (d >> 15 & 1) found = (found & (AVX2 | AVX_VNNI)) | CORES_DIFFER;
+    if ((found & AVX512_BF16) && (d & amx) == amx && (state >> 17 & 3) == 3 && tiles_allowed()) found |= AMX;
+    if (d >> 15 & 1) found &= AVX2 | AVX_VNNI; /* the cores differ: others may not have what this one has */
     return found;
 }
 

@@ -1,7 +1,7 @@
 """Find the compiled extensions of this package and choose a variant for this processor.
 
 `setup.py` compiles the kernels once for each variant. The best variant that the processor runs is used, or the one
-that the environment variable HEADWATER_CPU names, or the next lower one where that cannot run here.
+that the environment variable HEADWATER_CPU names.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
+from headwater.errors import UsageError
+
 # Best first, with the processor features each needs: bits of `headwater_cpu` in cpu.c.
 _AVX2, _AVX_VNNI, _AVX512, _AVX512_VNNI, _AVX512_BF16 = (1 << bit for bit in range(5))
 _DOT_PRODUCT, _ARM_BF16, _AMX = (1 << bit for bit in range(5, 8))
@@ -28,12 +30,6 @@ VARIANTS = {
     "neon_bf16": _DOT_PRODUCT | _ARM_BF16,
     "neon": _DOT_PRODUCT,
     "generic": 0,
-}
-# What keeps a better variant from running, by its bit of `headwater_cpu`.
-_LIMITS = {
-    1 << 8: "the system does not let this process use AVX-512",
-    1 << 9: "the system does not let this process use AMX",
-    1 << 10: "the processor's cores differ: AVX2 is the most that all have",
 }
 VARIABLE = "HEADWATER_CPU"
 # The kernels need GCC or Clang, so they are not built on Windows.
@@ -79,17 +75,12 @@ def available() -> tuple[str, ...]:
     )
 
 
-def limits() -> list[str]:
-    """Return what keeps this processor from a better variant, a sentence each."""
-    return [sentence for bit, sentence in _LIMITS.items() if _features() & bit]
-
-
 @cache
 def chosen(requested: str | None = None) -> str | None:
     """Return the variant to use: `requested`, else HEADWATER_CPU, else the best; None if nothing was built.
 
-    A name that is not a variant, or whose variant cannot run here, gives one warning and the next lower variant.
-    A package without the kernels that this platform should have gives a warning too.
+    Raises UsageError for a variant that cannot run here. A package without the kernels that this platform should
+    have gives a warning.
     """
     runnable = available()
     if not runnable:
@@ -100,12 +91,7 @@ def chosen(requested: str | None = None) -> str | None:
     requested = requested or os.environ.get(VARIABLE)
     if not requested or requested in runnable:
         return requested or runnable[0]
-    order = list(VARIANTS)
-    lower = order[order.index(requested) :] if requested in order else order
-    used = next((name for name in lower if name in runnable), runnable[-1])
-    problem = "cannot run on this machine" if requested in order else f"is not one of {', '.join(VARIANTS)}"
-    warnings.warn(f"{VARIABLE}={requested} {problem}: {used} is used", RuntimeWarning, stacklevel=2)
-    return used
+    raise UsageError(f"{VARIABLE}={requested} cannot run on this machine", expected=", ".join(runnable))
 
 
 def check(code: int) -> int:

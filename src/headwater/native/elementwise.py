@@ -226,7 +226,7 @@ class Kernels:
 def kernels(variant: str | None = None) -> Kernels | None:
     """Return the kernels of `variant`, by default the best for this processor; None if none were compiled.
 
-    HEADWATER_CPU names another default. If this processor cannot run the variant, warn and use the next lower.
+    HEADWATER_CPU names another default. Raises UsageError for a variant that this processor cannot run.
     """
     name = chosen(variant)
     library = extension(name) if name else None
