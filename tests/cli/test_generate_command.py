@@ -41,7 +41,7 @@ def test_text_that_the_model_cannot_read_is_counted(tmp_path: Path, capsys: pyte
 
 
 def test_more_samples_than_fit_the_memory_are_refused(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(folder, "--num-samples", str(10**9)) == 2
+    assert run(folder, "--samples", str(10**9)) == 2
     assert "less than or equal to 100000" in capsys.readouterr().err
 
 

@@ -62,9 +62,9 @@ def generate(
     seed: Annotated[
         int | None, typer.Option(help="Seed of every random choice.", show_default="a new one", min=0)
     ] = None,
-    num_samples: Annotated[
+    samples: Annotated[
         int,
-        typer.Option("--num-samples", "--samples", help="Number of continuations.", min=1, max=_MOST_SAMPLES),
+        typer.Option("--samples", help="Number of continuations.", min=1, max=_MOST_SAMPLES),
     ] = 1,
     compose: Compose = True,
     precision: ComputePrecision = "auto",
@@ -102,7 +102,7 @@ def generate(
         "beyond_context": "shift",
         "alternatives": 0 if as_json else None,
     }
-    running = [lm.submit(prompt, **(options | {"sample": sample})) for sample in range(num_samples)]
+    running = [lm.submit(prompt, **(options | {"sample": sample})) for sample in range(samples)]
     say(f"{model}: {lm!r}, {lm.engine.runner.name}, seed {seed}")
     if not prompt:
         say("The prompt is empty: a new text starts.")
