@@ -1,2 +1,2 @@
 headwater tokenizer train corpus --vocab-size 4096 --out tokenizer
-headwater tokenizer encode --tokenizer tokenizer --show "The river bends here, slowly."
+headwater tokenizer encode --tokenizer tokenizer --json "The river bends here, slowly."

@@ -37,22 +37,6 @@ def test_encode_and_decode_are_inverse(folder: Path, capsys: pytest.CaptureFixtu
     assert json.loads(capsys.readouterr().out)["ids"] == [269]
 
 
-def test_show_marks_every_border(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tokenizer", "encode", "the the\n안", "--tokenizer", str(folder), "--show"]) == 0
-    out = capsys.readouterr().out
-    tokenizer = Tokenizer.load(folder)
-    assert out.count("|") == len(tokenizer.encode("the the\n안")) - 1
-    assert "⏎" in out
-    # A text cannot control the terminal.
-    assert main(["tokenizer", "encode", "\x1b]0;title\x07 \u202e", "--tokenizer", str(folder), "--show"]) == 0
-    assert not set("\x1b\x07\u202e") & set(capsys.readouterr().out)
-
-
-def test_show_and_json_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tokenizer", "encode", "the", "--show", "--json"]) == 2
-    assert "--show cannot be combined with --json" in capsys.readouterr().err
-
-
 def test_stdin_that_is_not_text_is_named(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from headwater.cli.console import AsJson, Out, TokenizerDownload, emit, read_stdin, terminal_progress
-from headwater.display import counted, printable
 from headwater.storage import say
 
 if TYPE_CHECKING:
-    from headwater.tokenizer import Comparison, Tokenizer
+    from headwater.tokenizer import Comparison
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Train a tokenizer; encode, decode, compare.")
 
@@ -23,8 +22,6 @@ Named = Annotated[str, typer.Option("--tokenizer", help=_NAMES)]
 AllowSpecial = Annotated[
     bool, typer.Option("--allow-special", help="Encode special tokens in the text as such, not as plain text.")
 ]
-# Light backgrounds for black text; neighbouring tokens differ.
-_COLOURS = ("#a6cee3", "#fdbf6f", "#b2df8a", "#cab2d6", "#fb9a99")
 
 
 @app.command()
@@ -68,27 +65,18 @@ def train(
 def encode(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text; - reads stdin.")],
     tokenizer: Named = "gpt2",
-    show: Annotated[bool, typer.Option("--show", help="Print the text with its tokens in colour.")] = False,
     allow_special: AllowSpecial = False,
     download: TokenizerDownload = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the token ids of a text."""
-    from headwater.errors import UsageError
     from headwater.tokenizer import Tokenizer
-
-    if show and as_json:
-        raise UsageError("--show cannot be combined with --json", repair="Leave one of them out")
 
     loaded = Tokenizer.load(tokenizer, download=download)
     # Otherwise as `pack` and `generate` read a text.
     ids = loaded.encode(read_stdin() if text == "-" else text, allow_special or None)
     if note := loaded.note_of_unknown([ids]):
         say(note)
-    if show:
-        _show(loaded, ids)
-        say(counted(len(ids), "token"))
-        return
     result = {"tokenizer": tokenizer, "ids": ids, "tokens": [loaded.token_text(i) for i in ids]}
     emit(result, as_json=as_json, text=" ".join(map(str, ids)))
 
@@ -136,27 +124,6 @@ def compare(
     measured = measure(named, text)
     result = {"file": str(file), "tokenizers": list(map(asdict, measured))}
     emit(result, as_json=as_json, text="\n".join(_table(measured)))
-
-
-def _show(tokenizer: Tokenizer, ids: list[int]) -> None:
-    """Print the tokens on alternating colours; without colours, bars separate them."""
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False, soft_wrap=True)
-    shown = Text("" if console.is_terminal else "|").join(
-        Text(
-            printable(_visible(tokenizer.token_bytes(token)), keep="\n\t"),
-            style=f"black on {_COLOURS[position % len(_COLOURS)]}",
-        )
-        for position, token in enumerate(ids)
-    )
-    console.print(shown)
-
-
-def _visible(data: bytes) -> str:
-    """Return a token's text with marked line breaks, and partial characters as \\xNN."""
-    return data.decode("utf-8", errors="backslashreplace").replace("\n", "⏎\n").replace("\t", "⇥")
 
 
 def _table(comparisons: list[Comparison]) -> Iterator[str]:
