@@ -3,7 +3,7 @@ from pathlib import Path
 
 from headwater.corpus import build_corpus, load_recipe, read_documents, read_funnel
 
-rows = ["The river ran over the stones.", "the river  ran over the STONES.", "강물이 흐른다."]
+rows = ["The river ran over the stones.", "The river ran over the stones.", "강물이 흐른다."]
 Path("rows.jsonl").write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
 
 build_corpus(["rows.jsonl"], Path("corpus"), load_recipe("plain", {"minimum_characters": 5}))

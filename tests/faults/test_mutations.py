@@ -345,11 +345,6 @@ def test_streams_name_the_position_of_damage(
     """Dumps and archives: what is read of a damaged one is less, and a sentence or an error names the file."""
     lines = zstandard.ZstdDecompressor().decompress((world / "dump.zst").read_bytes())
     checked = zstandard.ZstdCompressor(write_checksum=True).compress(lines)
-    wiki = "".join(
-        f"<page><title>{i}</title><ns>0</ns><revision><text>{'The river ran on. ' * 9}</text></revision></page>"
-        for i in range(60)
-    )
-    export = f"<mediawiki xmlns='http://www.mediawiki.org/xml/export-0.10/'>{wiki}</mediawiki>".encode()
     warc = (world / "pages-0.warc").read_bytes()
     members = b"".join(gzip.compress(b"WARC/1.0" + part, mtime=0) for part in warc.split(b"WARC/1.0")[1:])
     streams: dict[str, tuple[bytes, Callable[[Path], tuple[list[Any], list[str]]]]] = {
@@ -357,8 +352,6 @@ def test_streams_name_the_position_of_damage(
         "a.gz": (gzip.compress(lines, mtime=0), _dump),
         "a.xz": (lzma.compress(lines), _dump),
         "a.bz2": (bz2.compress(lines), _dump),
-        "a.xml.bz2": (bz2.compress(export), _archive),
-        "a.xml": (export, _archive),
         "a.warc": (warc, _archive),
         "a.warc.gz": (members, _archive),
     }

@@ -9,7 +9,6 @@ reads.
 from __future__ import annotations
 
 import asyncio
-import bz2
 import gzip
 import json
 import struct
@@ -146,20 +145,6 @@ def html(data: bytes) -> None:
     charset = charsets[data[0] % len(charsets)] if data else ""
     text = extract_page(Page(name="", data=page, charset=charset))
     text.encode("utf-8", "replace")
-
-
-def wikipedia(data: bytes) -> None:
-    """MediaWiki exports and the markup in them."""
-    from headwater.corpus import extract_page, read_pages
-    from headwater.corpus.extract.page_text import wiki_text
-
-    with folder() as place:
-        for name, content in (("a.xml", data), ("a.xml.bz2", bz2.compress(data, 1)), ("b.xml.bz2", data)):
-            (place / name).write_bytes(content)
-            with suppress(HeadwaterError):
-                for page in read_pages(place / name, []):
-                    extract_page(page)
-    wiki_text(data.decode("utf-8", "replace"))
 
 
 def tables(data: bytes) -> None:
@@ -303,7 +288,6 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "tokenizer-files": tokenizer_files,
     "warc": warc,
     "html": html,
-    "wikipedia": wikipedia,
     "tables": tables,
     "evaluation-sets": evaluation_sets,
     "task-sets": task_sets,

@@ -36,7 +36,7 @@ def build(
             metavar="SOURCE…",
             help="python-docs (the documentation in the installed Python packages), or files and folders of "
             ".txt, .md, .jsonl, .json, .csv, .tsv (also .gz, .zst, .xz, .bz2), .parquet, .html, .warc.gz, "
-            ".wet.gz, Wikipedia's .xml.bz2, or a corpus; or a URL such as s3://bucket/folder.",
+            ".wet.gz, or a corpus; or a URL such as s3://bucket/folder.",
         ),
     ],
     out: OutOrUrl,

@@ -238,13 +238,14 @@ def test_a_file_without_a_usable_page_is_an_error_with_the_cause(
     (tmp_path / "a.html").write_bytes(b"<p>" + b"0" * 4_000)
     with pytest.raises(DataError, match=r"a\.html is larger than 4,000 bytes"):
         pipeline.build_corpus([tmp_path / "a.html"], tmp_path / "corpus")
-    (tmp_path / "feed.xml").write_text("<rss><channel><title>River</title></channel></rss>")
-    with pytest.raises(DataError, match=r"feed\.xml gave no text: it has no usable page"):
-        pipeline.build_corpus([tmp_path / "feed.xml"], tmp_path / "corpus")
+    record = b"WARC/1.0\r\nWARC-Type: warcinfo\r\nContent-Length: 1\r\n\r\nx\r\n\r\n"
+    (tmp_path / "b.warc").write_bytes(record)
+    with pytest.raises(DataError, match=r"b\.warc gave no text: it has no usable page"):
+        pipeline.build_corpus([tmp_path / "b.warc"], tmp_path / "corpus")
     (tmp_path / "river.txt").write_text("The river flows to the sea.")
     pipeline.build_corpus([tmp_path], tmp_path / "out" / "corpus")
     aside = map(json.loads, (tmp_path / "out" / "corpus/set-aside.jsonl").read_text().splitlines())
-    assert [Path(row["source"]).name for row in aside] == ["a.html", "feed.xml"]
+    assert [Path(row["source"]).name for row in aside] == ["a.html", "b.warc"]
 
 
 def test_text_files_have_encodings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

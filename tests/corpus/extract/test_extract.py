@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import sys
 import zlib
@@ -16,15 +15,11 @@ pytest.importorskip("fastwarc")
 
 from headwater.corpus import (
     Page,
-    build_corpus,
     extract_page,
-    read_documents,
-    read_funnel,
     read_pages,
 )
 from headwater.corpus.building.parts import SECONDS, Extractor
 from headwater.corpus.extract.page_text import MEMORY_BYTES, decode_page, tidy
-from headwater.corpus.extract.wiki_text import wiki_text
 from headwater.corpus.filters.gutenberg import without_gutenberg
 from headwater.corpus.folder import Tally
 from headwater.corpus.sources.pages import PAGE_BYTES, BodyDecoder, holds_pages
@@ -269,138 +264,12 @@ def test_an_exception_in_an_extractor_is_a_reason() -> None:
         assert len(list(extractor.texts(("", page) for page in pages))) == 3
 
 
-def test_articles_of_a_wiki(tmp_path: Path) -> None:
-    def page(title: str, space: int, text: str, extra: str = "") -> str:
-        return (
-            f"<page><title>{title}</title><ns>{space}</ns>{extra}<revision><timestamp>2017-01-02T03:04:05Z"
-            f"</timestamp><text>{text}</text></revision></page>"
-        )
-
-    markup = (
-        "{{Infobox|a={{nested}}}}'''River''' is a [[water|body of water]] in [[Korea]].&lt;ref&gt;no&lt;/ref&gt;"
-        "[[File:a.jpg|thumb|A [[photo]]]]\n== Course ==\n* It ''runs''.\n{| table |}\n== References ==\nnone"
-    )
-    export = (
-        '<mediawiki xmlns="http://www.mediawiki.org/xml/">'
-        + page("River", 0, markup)
-        + page("Talk:River", 1, "talk")
-        + page("Old", 0, "#REDIRECT", '<redirect title="River"/>')
-        + page("Stone", 0, "A stone.")
-        + "</mediawiki>"
-    )
-    path = tmp_path / "dump.xml.bz2"
-    path.write_bytes(bz2.compress(export.encode()))
-    notes: list[str] = []
-    pages = list(read_pages(path, notes))
-    assert [p.name for p in pages] == ["River", "Stone"]
-    assert extract_page(pages[0]) == "River is a body of water in Korea.\n\nCourse\n\nIt runs."
-    path = tmp_path / "cut.xml"
-    path.write_text(export[: export.index("A stone.")])
-    notes = []
-    assert [p.name for p in read_pages(path, notes)] == ["River"]
-
-
-@pytest.mark.parametrize(
-    ("markup", "prose"),
-    [
-        ('It runs.<ref name="a/b" /> It stays.<ref name=c>No.</ref> It ends.', "It runs. It stays. It ends."),
-        ("A<references/> B<references>\n<ref name=x>No.</ref></references>", "A B\n"),
-        (
-            "In [[2001: A Space Odyssey (film)|2001]] and [[Star Trek: The Film]]",
-            "In 2001 and Star Trek: The Film",
-        ),
-        ("[[3:10 to Yuma]] is a [[wikt:western|western]].", "3:10 to Yuma is a western."),
-        ("[[File: a.jpg|thumb|A [[mill]]]][[Datei:a.jpg|mini|B]]See [[:Category:Mills]].", "See Category:Mills."),
-        ("A mill[[Category:Mills]][[fr:Moulin]]", "A mill"),
-        ("if a < 5 and b > 3<br/>then", "if a < 5 and b > 3\nthen"),
-        ("A.\n== Notes ==\nNo.\n=== On b ===\nNo.\n== C ==\nD.", "A.\n\nC\n\nD."),
-        ("== A ==\nB.\n=== Notes ===\nNo.\n== C ==\nD.\n==See also==\nNo.", "\nA\n\nB.\n\nC\n\nD.\n"),
-    ],
-)
-def test_wiki_markup_takes_no_prose_with_it(markup: str, prose: str) -> None:
-    assert wiki_text(markup)[0] == prose
-
-
-@pytest.mark.parametrize(
-    ("markup", "prose", "left_out"),
-    [
-        (
-            "It covers {{convert|3450|m2}}, or {{cvt|5|ft|6|in|cm}} by {{convert|10|to|20|km|mi|abbr=on}}.",
-            "It covers 3,450 m2, or 5 ft 6 in by 10 to 20 km.",
-            {},
-        ),
-        ("{{formatnum:12345}} in {{circa|1890}}, {{val|2|u=cm}}", "12,345 in c. 1890, 2 cm", {}),
-        ("{{nowrap|By {{lang|fr|''Jean''}}}} of H{{sub|2}}O{{cn|date=May}}", "By Jean of H2O", {}),
-        (
-            "On {{start date|2010|1|5|df=yes}} and {{birth date|1950|3|2}}.",
-            "On 5 January 2010 and March 2, 1950.",
-            {},
-        ),
-        ("홍길동({{llang|en|Hong}}, {{출생일|1950|3|2}} ~ )은", "홍길동(Hong, 1950년 3월 2일 ~ )은", {}),
-        ("Speed is <math>v=3</math>. (IPA: {{IPA|x}}) ({{IPA|y}})", "Speed is v=3. (IPA: )", {}),
-        (
-            "It is. The {{weird|x}} was {{lang|fr|là}}. It ends.\n{{odd|x}}\nEnd.",
-            "It is. It ends.\nEnd.",
-            {"sentences with a template that is not known": 1, "templates that are not known": 1},
-        ),
-        (
-            "{{Infobox|a={{nested}}}}'''R''' is.<ref>a</ref>{|\n|a\n|}",
-            "R is.",
-            {"boxes": 1, "footnotes": 1, "tables": 1},
-        ),
-        (
-            "He is. He was {{tall|ft=6|in=2}}. It was{{when|date=May 2020}} so.",
-            "He is. It was so.",
-            {"sentences with a template that is not known": 1},
-        ),
-        ("[[UTC+09:00]] of [[Re:Zero]] on [[Help:A|help]]", "UTC+09:00 of Re:Zero on help", {}),
-        (
-            "물.\n== 같이 보기 ==\n* [[얼음]]\n== 외부 링크 ==\n* [http://e.org 물]\n",
-            "물.\n",
-            {"sections without prose": 2},
-        ),
-    ],
-)
-def test_templates_keep_their_text_or_their_sentence_is_counted(
-    markup: str, prose: str, left_out: dict[str, int]
-) -> None:
-    assert wiki_text(markup) == (prose, left_out)
-
-
-def test_a_dump_names_its_name_spaces(tmp_path: Path) -> None:
-    spaces = '<siteinfo><namespaces><namespace key="6">Dosya</namespace></namespaces></siteinfo>'
-    articles = [
-        ("River", 0, "It ran. [[Dosya:a.jpg|The mill]]It {{odd|x}} ran. It ended."),
-        ("Talk:River", 1, "No."),
-    ]
-    pages = "".join(
-        f"<page><title>{title}</title><ns>{space}</ns><revision><text>{text}</text></revision></page>"
-        for title, space, text in articles
-    )
-    (tmp_path / "dump.xml").write_text(f"<mediawiki>{spaces}{pages}</mediawiki>")
-    build_corpus([tmp_path / "dump.xml"], tmp_path / "corpus")
-    assert [document.text for document in read_documents(tmp_path / "corpus")] == ["It ran. It ended."]
-    counts = {what: entry["count"] for what, entry in read_funnel(tmp_path / "corpus")["left_out"].items()}
-    assert counts == {"pages that are not articles": 1, "sentences with a template that is not known": 1}
-
-
-@pytest.mark.parametrize("encoding", ["rot13", "undefined", "utf-7", "no-such-one"])
-def test_a_dump_whose_encoding_xml_does_not_have_is_named(tmp_path: Path, encoding: str) -> None:
-    (tmp_path / "dump.xml").write_text(f'<?xml version="1.0" encoding="{encoding}"?><mediawiki></mediawiki>')
-    with pytest.raises(DataError, match=r"dump\.xml is not a MediaWiki export"):
-        list(read_pages(tmp_path / "dump.xml", []))
-
-
 def test_a_warc_in_one_gzip_member_is_whole(tmp_path: Path) -> None:
     records = b"".join(warc_record(f"http://a.org/{number}", HTML.encode()) for number in range(6))
     (tmp_path / "a.warc.gz").write_bytes(gzip.compress(records))
     notes: list[str] = []
     assert len(list(read_pages(tmp_path / "a.warc.gz", notes))) == 6
     assert notes == []
-
-
-def test_wiki_markup_that_never_closes_ends() -> None:
-    assert "text" in wiki_text("{{" * 1000 + "[[" * 1000 + "text" + "'" * 50)[0]
 
 
 def test_gutenberg_keeps_only_the_book() -> None:

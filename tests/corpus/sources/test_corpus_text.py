@@ -126,7 +126,6 @@ def test_an_unreadable_file_of_a_folder_is_set_aside_whole(tmp_path: Path) -> No
         "h.txt.gz": (gzip.compress(b"one text of many\n" * 99, mtime=0)[:-9], "ends early"),
         "i.parquet": (b"PAR1", "cannot be read as Parquet"),
         "j.jsonl": (b'{"text": "a"\n', "line 1 is not JSON"),
-        "l.xml": (b"<a>", "not a MediaWiki export"),
     }
     for name, (content, _) in unusable.items():
         (tmp_path / name).write_bytes(content)

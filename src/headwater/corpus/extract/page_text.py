@@ -1,7 +1,7 @@
 """Make text of a raw page.
 
 Resiliparse and `main_text` extract the main content of HTML (GPT-2, section 2.1, used Dragnet and Newspaper, which
-are no longer maintained); `wiki_text` reads wiki markup.
+are no longer maintained).
 
 The bytes are decoded here, whatever encoding they are in and whatever encoding the page declares. The order of
 trust is:
@@ -34,7 +34,6 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from headwater.corpus.extract.main_text import main_text
-from headwater.corpus.extract.wiki_text import FILES, wiki_text
 from headwater.corpus.sources.pages import Page
 from headwater.errors import DataError, UsageError
 from headwater.reading import marked_encoding, text_encoding
@@ -105,9 +104,6 @@ def extract(page: Page) -> Extracted:
     if page.kind == "html":
         counted: Counter[str] = Counter()
         return Extracted(tidy(main_text(decoded.text, counted)), encoding=encoding, left_out=counted)
-    if page.kind == "wikitext":
-        text, left_out = wiki_text(decoded.text, page.namespaces or FILES)
-        return Extracted(tidy(text), encoding=encoding, left_out=left_out)
     return Extracted(tidy(decoded.text), encoding=encoding)
 
 

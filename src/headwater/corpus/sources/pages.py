@@ -1,4 +1,4 @@
-"""Read raw pages from WARC, WET and HTML files and Wikipedia dumps.
+"""Read raw pages from WARC, WET and HTML files.
 
 A page is bytes with metadata; `extract` makes text of it. A file that was cut short is used up to the cut, which
 `notes` reports, as it does records and members that cannot be read. At most PAGE_BYTES of a page are read.
@@ -8,33 +8,28 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Literal
-from xml.etree import ElementTree
-from xml.parsers import expat
 
 from headwater.corpus.folder import Tally
 from headwater.errors import DataError, require_extra
-from headwater.reading import AnyFile, CompressedFile
+from headwater.reading import AnyFile
 
 PAGE_BYTES = 8 * 1024**2  # limit for a web page
-WIKI_BYTES = 64 * 1024**2  # for one element of a dump, such as the text of an article
-WIKI_DEPTH = 1000  # elements inside each other
 HTML_SUFFIXES = (".warc", ".warc.gz", ".html", ".htm", ".xhtml")
-SUFFIXES = (*HTML_SUFFIXES, ".wet", ".wet.gz", ".xml", ".xml.bz2", ".xml.gz")
+SUFFIXES = (*HTML_SUFFIXES, ".wet", ".wet.gz")
 
-PageKind = Literal["html", "text", "wikitext"]
+PageKind = Literal["html", "text"]
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
     """One raw page; `charset` is the declared one, or empty.
 
-    Kind of `data`: "html", a web page; "text", plain text; "wikitext", UTF-8 wiki markup; its `namespaces` are
-    those of files and categories, in lower case, if the dump names them.
+    Kind of `data`: "html", a web page; "text", plain text.
     """
 
     name: str
@@ -43,7 +38,6 @@ class Page:
     url: str = ""
     date: str = ""
     charset: str = ""
-    namespaces: tuple[str, ...] = ()
 
 
 _RECORD_END = b"\r\n\r\n"
@@ -60,15 +54,13 @@ def holds_pages(path: AnyFile | PurePath) -> bool:
 def read_pages(path: AnyFile, notes: list[str], left_out: Tally | None = None) -> Iterator[Page]:
     """Stream the pages of a file; add a sentence to `notes` for what was cut or cannot be used.
 
-    Count in `left_out` the records and articles that are not pages. Raises DataError if nothing in the file can be
+    Count in `left_out` the records that are not pages. Raises DataError if nothing in the file can be
     read.
     """
     left_out = Tally() if left_out is None else left_out
     name = path.name.lower()
     if name.removesuffix(".gz").endswith((".warc", ".wet")):
         yield from _warc_pages(path, notes, left_out)
-    elif name.endswith((".xml", ".xml.bz2", ".xml.gz")):
-        yield from _wiki_pages(path, notes, left_out)
     else:
         with path.open("rb") as handle:
             data = handle.read(PAGE_BYTES + 1)
@@ -229,81 +221,3 @@ def whole_members(path: AnyFile, position: int) -> Iterator[bool]:
                     decoder, is_begun = zlib.decompressobj(31), False
         if is_begun:
             yield False
-
-
-def _wiki_pages(path: AnyFile, notes: list[str], left_out: Tally) -> Iterator[Page]:
-    """Stream the articles (namespace 0, no redirects) of a MediaWiki XML export."""
-    file = CompressedFile(path)
-    spaces = {"file", "image", "category"}
-    fields: dict[str, str] = {}  # of the current page, in its last revision
-    count = 0
-    try:
-        for name, element in _elements(file.blocks()):
-            if name in {"title", "ns", "redirect", "timestamp", "text"}:
-                fields[name] = element.text or ""
-            if name == "namespace" and element.get("key") in {"6", "14"}:
-                spaces.add((element.text or "").strip().lower())
-            if name == "page":
-                if "redirect" in fields:
-                    left_out.add("redirects", fields.get("title", ""))
-                elif fields.get("ns", "") not in {"", "0"}:
-                    left_out.add("pages that are not articles", fields.get("title", ""))
-                elif not fields.get("text"):
-                    left_out.add("articles without text", fields.get("title", ""))
-                else:
-                    count += 1
-                    yield Page(
-                        name=fields.get("title", ""),
-                        data=fields["text"].encode("utf-8"),
-                        kind="wikitext",
-                        date=fields.get("timestamp", "")[:10],
-                        charset="utf-8",
-                        namespaces=tuple(sorted(spaces)),
-                    )
-                fields = {}
-    except ElementTree.ParseError as error:
-        if not file.cut and not count:
-            raise DataError(f"{path} is not a MediaWiki export: {error}", repair="Check the file") from None
-        if not file.cut:
-            notes.append(f"{path} is damaged after {count:,} articles: {error}")
-    if file.cut:
-        notes.append(file.cut)
-
-
-def _elements(blocks: Iterable[bytes]) -> Iterator[tuple[str, ElementTree.Element]]:
-    """Yield the name without namespace and the element of each that ends; its parent forgets it then.
-
-    Raises ParseError, also for an element above WIKI_BYTES or WIKI_DEPTH, and for a declared entity, by which
-    a few bytes may become gigabytes of text.
-    """
-    head: Any = expat.ParserCreate()  # reads what is before the first element: entities are declared there
-    head.EntityDeclHandler = _refuse_entity
-    parser: Any = ElementTree.XMLPullParser(("start", "end"))
-    opened: list[ElementTree.Element] = []
-    silent = 0  # bytes since an element began or ended
-    for block in blocks:
-        if head is not None:
-            with suppress(expat.ExpatError, LookupError, ValueError):  # `parser` raises it in its place
-                head.Parse(block)
-        try:
-            parser.feed(block)
-        except (LookupError, ValueError) as error:  # of an encoding that is not one of XML, such as rot13
-            raise ElementTree.ParseError(str(error)) from None
-        silent += len(block)
-        for event, element in parser.read_events():
-            silent = 0
-            if event == "start":
-                head = None
-                opened.append(element)
-            else:
-                opened.pop()
-                yield element.tag.rpartition("}")[2], element
-                if opened:
-                    opened[-1].clear()
-        if silent > WIKI_BYTES or len(opened) > WIKI_DEPTH:
-            raise ElementTree.ParseError(f"an element is above {WIKI_BYTES:,} bytes or a depth of {WIKI_DEPTH:,}")
-    parser.close()
-
-
-def _refuse_entity(*unused: Any) -> None:
-    raise ElementTree.ParseError("it declares entities")
