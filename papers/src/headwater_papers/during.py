@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import DataError, MismatchError, ResourceError, UsageError
-from headwater.evaluation import DataFiles, run_task, select
+from headwater.evaluation import DataFiles, EvaluateConfig, run_task, select
 from headwater.inference import LanguageModel
 from headwater.model import ModelConfig
 from headwater.pretraining import tokenizer_of
@@ -45,11 +45,9 @@ class Follower:
             raise UsageError(f"every = {every}", expected="at least 1")
         self.every, self._tokens, self._progress = every, tokens, progress
         listing = DataFiles([tokens, *data])
-        # Without yardsticks, which need no model and cost more than the score.
-        chosen = [task.configured(yardstick_bytes=0, progress=SILENT) for task in select(tasks)]
         if not config.is_causal:
             raise DataError("the protocols are not for this kind of model", expected="a causal model")
-        self._tasks = [(task, listing.locate(task.sources)) for task in chosen]
+        self._tasks = [(task, listing.locate(task.sources)) for task in select(tasks)]
         self._started: float | None = None
         self._spent = self._last = 0.0
 
@@ -64,10 +62,11 @@ class Follower:
         precision = "bf16" if "bfloat16" in str(next(model.parameters()).dtype) else "fp32"
         lm = LanguageModel(model, tokenizer_of(model.config, self._tokens), precision=precision)
         figures = {}
+        without_yardsticks = EvaluateConfig(yardstick_bytes=0)  # they need no model and cost more than the score
         try:
             for task, places in list(self._tasks):
                 try:
-                    results = run_task(task, places, lm, limit=EXAMPLES).results
+                    results = run_task(task, places, lm, config=without_yardsticks, limit=EXAMPLES).results
                 except (DataError, MismatchError, ResourceError) as error:
                     self._tasks.remove((task, places))
                     self._progress.note(f"{task.protocol} is not evaluated any more: {error}")

@@ -1,7 +1,8 @@
 from .comparison import compare
+from .config import EvaluateConfig
 from .data_files import DataFiles, Source, read_json_rows, text_of
 from .detokenize import DETOKENIZERS
-from .evaluation import EvaluateConfig, evaluate, select
+from .evaluation import evaluate, select
 from .figures import Figure
 from .paper_values import PAPER_TABLES, PaperTable, published
 from .protocols import (

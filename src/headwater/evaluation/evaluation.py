@@ -11,12 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Literal
-
-from pydantic import Field
 
 from headwater import shipped
-from headwater.config import Config
 from headwater.corpus import TrainingGrams, training_grams
 from headwater.device import choose_device
 from headwater.errors import (
@@ -29,6 +25,7 @@ from headwater.errors import (
     resumable,
 )
 from headwater.evaluation.answers import AnswerFile
+from headwater.evaluation.config import EvaluateConfig
 from headwater.evaluation.data_files import DataFiles
 from headwater.evaluation.protocols import Task
 from headwater.evaluation.request_encoder import RequestEncoder
@@ -52,19 +49,6 @@ from headwater.tokenizer import Tokenizer
 
 # The most reasons in the error that no protocol could be scored.
 _REASONS = 3
-
-
-class EvaluateConfig(Config):
-    """How a model is evaluated."""
-
-    window: int | None = Field(default=None, ge=1)
-    """Tokens that the model sees at a time; by default its context."""
-    stride: int | None = Field(default=None, ge=1)
-    """Tokens between the starts of two windows; by default half of a window."""
-    precision: Literal["fp32", "bf16", "int8"] = "fp32"
-    """Number format of the weights; see `hw.load`."""
-    yardstick_bytes: int | None = Field(default=None, ge=0)
-    """The most bytes of training text for xz and the n-gram model; 0 omits them."""
 
 
 def select(names: Sequence[str]) -> list[Task]:
@@ -130,7 +114,7 @@ def evaluate(
         raise UsageError(f"limit is {limit}", expected="at least 1")
     named, model = hub_name(model) or str(model), shipped.resolve(model)
     folders = [data] if isinstance(data, Path) else list(data)
-    chosen = [one.configured(yardstick_bytes=config.yardstick_bytes, progress=progress) for one in select(tasks)]
+    chosen = select(tasks)
     located, skipped = _locate(chosen, model, folders)
     if not located and not allow_empty:
         raise _nothing_scored(skipped, tasks, folders)
@@ -139,8 +123,7 @@ def evaluate(
         progress.note(f"{out} is complete already")
         return Results.read(out)
     answers = AnswerFile(out.with_name(f".{out.name}.answers"), identity_of(model)[1], config.precision)
-    lm = load(model, precision=config.precision, device=device)
-    runner = RequestRunner(lm, answers, config.window, config.stride)
+    runner = RequestRunner(load(model, precision=config.precision, device=device), config, answers)
     training = None
     if overlap is not None:
         texts = _example_texts(located, runner.encoder, limit)

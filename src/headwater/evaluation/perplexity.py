@@ -19,12 +19,14 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from headwater.errors import DataError
+from headwater.evaluation.config import EvaluateConfig
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.detokenize import DETOKENIZERS, Detokenizer, DetokenizerName
 from headwater.evaluation.figures import Figure
 from headwater.evaluation.protocols import Answer, Example, Metric, Scored, Task, TaskFile
 from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
 from headwater.reading import decode_text, read_bytes
+from headwater.storage import Progress
 
 Unit = Literal["word", "byte", "character"]
 # Of each unit: the metric, and the name of the protocol for the file as it is.
@@ -112,7 +114,9 @@ class Perplexity(Task):
         amounts = nats if self.unit == "word" else [one / math.log(2) for one in nats]
         return [Figure.ratio(self.metrics[0].name, amounts, units, **details)]
 
-    def details(self, files: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
+    def details(
+        self, files: Mapping[str, Path], examples: Sequence[Example], config: EvaluateConfig, progress: Progress
+    ) -> dict[str, Any]:
         """Return the number of lines that the de-tokenizer cannot invert."""
         if self.detokenizer is None:
             return {}

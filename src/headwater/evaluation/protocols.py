@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from headwater.config import Config
+from headwater.evaluation.config import EvaluateConfig
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.figures import Figure
 from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
@@ -139,10 +140,6 @@ class Task(ABC):
     def score(self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder) -> dict[str, Any]:
         """Return the record of one example: each metric by name, and anything else to store."""
 
-    def configured(self, *, yardstick_bytes: int | None, progress: Progress) -> Task:
-        """Return this task with the settings of an evaluation; by default it is unchanged."""
-        return self
-
     def limited(self, examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
         """Return the first `limit` examples and, if the protocol tunes a setting, as many of those for tuning."""
         if not self.tunes:
@@ -161,7 +158,9 @@ class Task(ABC):
             for metric in self.metrics
         ]
 
-    def details(self, files: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
+    def details(
+        self, files: Mapping[str, Path], examples: Sequence[Example], config: EvaluateConfig, progress: Progress
+    ) -> dict[str, Any]:
         """Return details that need no model, such as yardsticks on the same text."""
         return {}
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headwater.evaluation.answers import AnswerFile
+from headwater.evaluation.config import EvaluateConfig
 from headwater.evaluation.protocols import Answer, Generated, GenerationRequest, Scored, TaskRequest
 from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
 from headwater.inference import LanguageModel
@@ -21,19 +22,19 @@ _NEVER = -1e9  # added to a logit
 class RequestRunner:
     """Answers requests with a model, each once, and stores the answers in a file.
 
-    encoder: encodes texts for the model. seconds: spent in the model so far.
+    encoder: encodes texts for the model. seconds: spent in the model so far. The precision of `config` is that of
+    `lm`, whatever it says.
     """
 
     def __init__(
         self,
         lm: LanguageModel,
+        config: EvaluateConfig | None = None,
         stored: AnswerFile | None = None,
-        window: int | None = None,
-        stride: int | None = None,
     ) -> None:
-        self.lm, self.stored, self.seconds = lm, stored, 0.0
+        self.lm, self.config, self.stored, self.seconds = lm, config or EvaluateConfig(), stored, 0.0
         self.scorer = lm.scorer  # its error comes first
-        self.encoder = RequestEncoder(lm.tokenizer, lm.config.context, window, stride)
+        self.encoder = RequestEncoder(lm.tokenizer, lm.config.context, self.config.window, self.config.stride)
 
     def answer(self, requests: Sequence[TaskRequest]) -> dict[TaskRequest, Answer]:
         """Return an answer for each request, from the file if it has it."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from headwater.corpus import TrainingGrams
 from headwater.errors import MALFORMED, DataError, HeadwaterError
+from headwater.evaluation.config import EvaluateConfig
 from headwater.evaluation.figures import Figure
 from headwater.evaluation.paper_values import published
 from headwater.evaluation.protocols import Answer, Example, Scored, Task, TaskRequest
@@ -37,6 +38,7 @@ def run_task(
     files: Mapping[str, Path],
     runner: RequestRunner | LanguageModel,
     *,
+    config: EvaluateConfig | None = None,
     training: TrainingGrams | None = None,
     limit: int | None = None,
     write: Callable[[Mapping[str, Any]], object] | None = None,
@@ -44,10 +46,11 @@ def run_task(
 ) -> ProtocolOutcome:
     """Evaluate one protocol on a model; raise DataError if its files are damaged or no example can be asked.
 
+    config: for a LanguageModel; a RequestRunner has its own.
     write: takes the whole record of each example, in their order; the records of the outcome are without answers
     and texts, so that the memory does not grow with these.
     """
-    runner = runner if isinstance(runner, RequestRunner) else RequestRunner(runner)
+    runner = runner if isinstance(runner, RequestRunner) else RequestRunner(runner, config)
     every = examples_of(task, files, runner.encoder)
     examples = task.limited(every, limit)
     progress.start(task.protocol, len(examples), "examples")
@@ -61,7 +64,8 @@ def run_task(
         )
     figures = task.summarise(records)
     progress.finish(", ".join(f"{f.metric} {f.value:.4g}" for f in figures))
-    details, tuning = task.details(files, examples), _tuning(task, examples)
+    details = task.details(files, examples, runner.config, progress)
+    tuning = _tuning(task, examples)
     if len(examples) < len(every):  # because of the limit
         details |= {"first": len(examples) - len(tuning), "available": len(every) - len(_tuning(task, every))}
     without = _without_overlap(task, records, tuning) if shares and any(e.text for e in examples) else {}

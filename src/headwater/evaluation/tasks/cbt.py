@@ -15,11 +15,13 @@ from typing import Any
 
 from headwater.errors import DataError
 from headwater.evaluation.choice import Choice
+from headwater.evaluation.config import EvaluateConfig
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.detokenize import CBT, Detokenizer
 from headwater.evaluation.protocols import Example, numbered
 from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
 from headwater.reading import read_text
+from headwater.storage import Progress
 
 BLANK = "XXXXX"
 _CANDIDATES = 10
@@ -56,7 +58,9 @@ class ChildrensBooks(Choice):
             rows.append((content, " ".join([*context, query.replace(BLANK, answer)])))
         return numbered(rows)
 
-    def details(self, files: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
+    def details(
+        self, files: Mapping[str, Path], examples: Sequence[Example], config: EvaluateConfig, progress: Progress
+    ) -> dict[str, Any]:
         """Return the number of sentences that the de-tokenizer cannot invert."""
         if self._detokenizer is None:
             return {}

@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwater.errors import MismatchError
+from headwater.evaluation.compression import END_OF_TEXT, NGRAM_BYTES, yardsticks
+from headwater.evaluation.config import EvaluateConfig
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.figures import Figure
 from headwater.evaluation.protocols import Answer, Example, Metric, Scored, Task
 from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
-from headwater.evaluation.yardsticks import END_OF_TEXT, NGRAM_BYTES, yardsticks
 from headwater.pretraining import check_ids, shard_paths
-from headwater.storage import SILENT, Progress, open_folder
+from headwater.storage import Progress, open_folder
 from headwater.tokenizer import Tokenizer
 
 Part = Literal["train", "validation"]
@@ -128,13 +129,6 @@ class HeldOut(Task):
         Source("tokens", kind="tokens", where="Make one with: headwater pack CORPUS --tokenizer T --out DIR"),
     )
 
-    def __init__(self, yardstick_bytes: int | None = None, progress: Progress = SILENT) -> None:
-        self._yardstick_bytes, self._progress = yardstick_bytes, progress
-
-    def configured(self, *, yardstick_bytes: int | None, progress: Progress) -> HeldOut:
-        """Return this task with yardsticks that learn from `yardstick_bytes`; 0 omits them."""
-        return HeldOut(yardstick_bytes, progress)
-
     def limited(self, examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
         """Return `limit` evenly spaced documents, since the start of the part may be from one source."""
         if limit is None or limit >= len(examples):
@@ -175,13 +169,15 @@ class HeldOut(Task):
         details = {"bytes": round(math.fsum(sizes)), "tokens": tokens, "nats per token": loss}
         return [Figure.ratio("bits per byte", bits, sizes, **details)]
 
-    def details(self, files: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
+    def details(
+        self, files: Mapping[str, Path], examples: Sequence[Example], config: EvaluateConfig, progress: Progress
+    ) -> dict[str, Any]:
         """Return the number of documents with a token, and the yardsticks on those that were scored."""
         tokens = files["tokens"]
         known: dict[str, Any] = {"documents": len(document_ids(tokens, "validation"))}
-        if self._yardstick_bytes == 0:
+        limit = config.yardstick_bytes
+        if limit == 0:
             return known
-        limit = self._yardstick_bytes
         alphabet = Alphabet(Tokenizer.load(tokens / "tokenizer"))
         held_out = b"".join(alphabet.decode(example.content["ids"]) for example in examples)
         baselines = yardsticks(
@@ -189,7 +185,7 @@ class HeldOut(Task):
             held_out,
             bytes_counted=round(sum(example.content["bytes"] for example in examples)),
             limit=limit,
-            progress=self._progress,
+            progress=progress,
         )
         return known | {
             "training text bytes": counts_of(tokens, "train")["bytes"],

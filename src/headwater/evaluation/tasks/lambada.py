@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headwater.errors import DataError
+from headwater.evaluation.config import EvaluateConfig
 from headwater.evaluation.data_files import Source, read_json_rows, text_of
 from headwater.evaluation.detokenize import LAMBADA
 from headwater.evaluation.figures import Figure
@@ -40,6 +41,7 @@ from headwater.evaluation.protocols import (
 )
 from headwater.evaluation.request_encoder import RequestEncoder
 from headwater.reading import read_text
+from headwater.storage import Progress
 
 Text = Literal["openai", "original", "original.detokenized"]
 Scoring = Literal["last-token", "whole-word", "whole-word.stop-words"]
@@ -167,7 +169,9 @@ class Lambada(Task):
             record["accuracy"] = float(chosen.tokens == asked.continuation[:1] and all(word.is_greedy[1:]))
         return record
 
-    def details(self, files: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
+    def details(
+        self, files: Mapping[str, Path], examples: Sequence[Example], config: EvaluateConfig, progress: Progress
+    ) -> dict[str, Any]:
         """Return the number of passages that the de-tokenizer cannot invert."""
         if self.text != "original.detokenized":
             return {}

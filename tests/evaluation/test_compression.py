@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import DataError
-from headwater.evaluation import yardsticks as module
-from headwater.evaluation.yardsticks import bits_of, byte_probabilities, spread, windows_of, yardsticks
+from headwater.evaluation import compression as module
+from headwater.evaluation.compression import bits_of, byte_probabilities, spread, windows_of, yardsticks
 
 TEXT = st.binary(min_size=9, max_size=300) | st.text("ab \n", min_size=9, max_size=300).map(str.encode)
 
@@ -94,15 +94,6 @@ def test_a_long_held_out_text_is_measured_in_blocks(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(module, "_SEARCHED", 7)
     assert bits_of(text, held_out) == pytest.approx(whole, rel=1e-12)
     assert max(seen) == 50
-
-
-def test_yardsticks_of_the_same_text_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = yardsticks(b"a river and a lake " * 40, b"a lake and a river " * 9)
-    monkeypatch.setattr("headwater.evaluation.yardsticks._measure", lambda *_: pytest.fail("measured again"))
-    assert yardsticks(b"a river and a lake " * 40, b"a lake and a river " * 9) == first
-    for other in ({"limit": 99}, {"bytes_counted": 7}):
-        with pytest.raises(pytest.fail.Exception, match="measured again"):
-            yardsticks(b"a river and a lake " * 40, b"a lake and a river " * 9, **other)
 
 
 def test_a_long_text_is_sampled_evenly() -> None:

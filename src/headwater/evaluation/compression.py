@@ -16,20 +16,16 @@ length is in memory.
 
 from __future__ import annotations
 
-import hashlib
 import lzma
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headwater.errors import DataError, FolderError, StorageError
-from headwater.reading import read_json
-from headwater.storage import SILENT, Progress, cache_folder, write_json
+from headwater.errors import DataError
+from headwater.storage import SILENT, Progress
 
 Keys = NDArray[np.uint64]
 Floats = NDArray[np.float64]
@@ -44,7 +40,6 @@ _BYTE = np.uint64(8)
 NGRAM_BYTES = 256 * 1024**2
 XZ_BYTES = 16 * 1024**2
 _PIECE_BYTES = 64 * 1024
-_VERSION = 1  # of the yardsticks that are kept
 
 
 @dataclass(frozen=True)
@@ -67,8 +62,9 @@ def yardsticks(
     """Return held-out bits per byte of xz alone, of xz after the training text, and of a byte n-gram model.
 
     Of a long `training` text, evenly spaced pieces are used. bytes_counted: the divisor of the bits, by default
-    the length of `held_out`; it is the same for the model. limit: the most bytes of training text. The result is
-    kept in the cache folder by a hash of the texts. Raises DataError if the held-out text is empty.
+    the length of `held_out`; it is the same for the model. limit: the most bytes of training text.
+
+    Raises DataError if the held-out text is empty.
     """
     if not held_out:
         raise DataError("the held-out text is empty", expected="at least one byte")
@@ -76,24 +72,6 @@ def yardsticks(
     counted, packed = (
         spread(training, size if limit is None else min(size, limit)) for size in (NGRAM_BYTES, XZ_BYTES)
     )
-    kept = _cache_path(counted, packed, held_out, divisor)
-    with suppress(FolderError, DataError, TypeError):
-        return [Yardstick(**entry) for entry in read_json(kept)]
-    measured = _measure(counted, packed, held_out, divisor, progress)
-    with suppress(OSError, StorageError):  # a full disk or a folder that cannot be written
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        write_json(kept, [asdict(yardstick) for yardstick in measured])
-    return measured
-
-
-def _cache_path(*parts: bytes | int) -> Path:
-    """Return the file of the yardsticks of texts and a divisor."""
-    digests = [hashlib.sha256(p).hexdigest() if isinstance(p, bytes) else str(p) for p in parts]
-    name = hashlib.sha256("\n".join([str(_VERSION), *digests]).encode()).hexdigest()[:32]
-    return cache_folder() / "yardsticks" / f"{name}.json"
-
-
-def _measure(counted: bytes, packed: bytes, held_out: bytes, divisor: int, progress: Progress) -> list[Yardstick]:
     progress.start("yardsticks", 3)
     context = max(0, min(LONGEST, len(counted) - 1))
     ngram = bits_of(counted, held_out, context)
