@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from headwater.inference import Engine, Request, torch_network
-from headwater.inference.network import DecodeRow, PromptChunk
+from headwater.inference import DecodeRow, Engine, PromptChunk, Request, torch_network
 from headwater.inference.sampling import Sampling, choose, choose_rows
 from headwater.inference.shared_prefixes import forests
 from headwater.inference.torch_network import TorchNetwork, TorchRunner

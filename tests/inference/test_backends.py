@@ -13,10 +13,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from headwater.errors import UsageError
-from headwater.inference import Engine, Request, Scorer, continue_greedily, look_inside
+from headwater.inference import Engine, Network, Precision, Request, Scorer, continue_greedily, look_inside
 from headwater.inference.backends import open_network
 from headwater.inference.native_network import NativeNetwork, supported
-from headwater.inference.network import Network, Precision
 from headwater.inference.scorer import logits_of
 from headwater.inference.shared_prefixes import forests
 from headwater.inference.torch_network import TorchNetwork

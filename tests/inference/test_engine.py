@@ -12,9 +12,18 @@ import pytest
 import torch
 
 from headwater.errors import DataError, UsageError
-from headwater.inference import Engine, Event, Generation, Request, TextStream, native_network, torch_network
+from headwater.inference import (
+    Engine,
+    Event,
+    Generation,
+    Precision,
+    Request,
+    Runner,
+    TextStream,
+    native_network,
+    torch_network,
+)
 from headwater.inference.native_network import NativeNetwork, supported
-from headwater.inference.network import Precision, Runner
 from headwater.inference.torch_network import TorchNetwork, TorchRunner, matrices
 from headwater.model import Transformer, build_model, preset
 from headwater.tokenizer import Tokenizer

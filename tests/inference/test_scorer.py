@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import DataError, UsageError
-from headwater.inference import Scorer, encode_pairs, windows
+from headwater.inference import Precision, Scorer, encode_pairs, windows
 from headwater.inference.backends import open_network
 from headwater.inference.native_network import NativeNetwork, supported
-from headwater.inference.network import Precision
 from headwater.inference.shared_prefixes import forests
 from headwater.inference.torch_network import TorchNetwork
 from headwater.model import Transformer, build_model, preset

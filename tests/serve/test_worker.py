@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater.inference import LanguageModel, Request
-from headwater.inference.network import DecodeRow, PromptChunk
+from headwater.inference import DecodeRow, LanguageModel, PromptChunk, Request
 from headwater.serve.problems import Problem
 from headwater.serve.threads import GenerationGroup, Worker
 

@@ -2,6 +2,7 @@ from .engine import Engine, Generation
 from .inside import Floats, HeadSteps, Inside, Units, continue_greedily, look_inside
 from .language_model import LanguageModel, fresh_seed, load
 from .masked import evaluated, fill, framed
+from .network import DecodeRow, Network, Precision, PromptChunk, Runner
 from .request import (
     DEFAULT_TOKENS,
     Event,
@@ -15,19 +16,27 @@ from .request import (
 )
 from .sampling import Alternatives, uniform
 from .scorer import Scorer, after_start, encode_pairs, windows
+from .shared_prefixes import FOREST_ROWS, Forest
 
 __all__ = [
     "DEFAULT_TOKENS",
+    "FOREST_ROWS",
     "Alternatives",
+    "DecodeRow",
     "Engine",
     "Event",
     "Floats",
+    "Forest",
     "Generation",
     "HeadSteps",
     "Inside",
     "LanguageModel",
+    "Network",
     "Options",
+    "Precision",
+    "PromptChunk",
     "Request",
+    "Runner",
     "Scorer",
     "TextStream",
     "Units",

@@ -12,9 +12,9 @@ from headwater.errors import UsageError
 from headwater.inference.masked import require_causal
 from headwater.inference.native_network import NativeNetwork, supported
 from headwater.inference.network import Network, Precision
-from headwater.inference.recurrent import RecurrentNetwork
 from headwater.inference.torch_network import TorchNetwork
-from headwater.model import LSTM, ModelConfig, Transformer
+from headwater.model import ModelConfig, Transformer, architecture_of
+from headwater.plugins import Plugin
 
 if TYPE_CHECKING:
     from headwater.model import Model
@@ -35,8 +35,9 @@ def open_network(model: Model, precision: Precision | None = None, *, consume: b
     weight = model.tokens.weight
     own = "bf16" if weight.dtype == torch.bfloat16 else "fp32"
     precision = choose_precision(precision or own, model.config, weight.device)
-    if isinstance(model, LSTM):
-        return RecurrentNetwork(model, precision, consume=consume)
+    if target := architecture_of(model.config).network:
+        made: Network = Plugin(target, "").load()(model, precision)
+        return made
     assert isinstance(model, Transformer)
     if supported(model):
         return NativeNetwork(model, precision, consume=consume)
@@ -57,7 +58,7 @@ def choose_precision(name: str, config: ModelConfig, device: torch.device) -> Pr
         compiled = device.type == "cpu" and native.kernels() is not None
         return "bf16" if compiled or bf16_is_fast(device) else "fp32"
     if name == "int8" and (config.is_masked or config.is_recurrent):
-        kind = "a masked model" if config.is_masked else "an LSTM"
+        kind = "a masked model" if config.is_masked else f"a model of kind {config.architecture}"
         raise UsageError(f"{name} was asked of {kind}", expected="fp32 or bf16")
     if name == "int8" and (device.type != "cpu" or native.kernels() is None):
         where = f"on {device.type}" if device.type != "cpu" else "without the compiled kernels"

@@ -26,10 +26,10 @@ from headwater.model import LSTM
 class RecurrentNetwork:
     """The `Network` of an LSTM, on the model's device, in fp32 or bf16."""
 
-    def __init__(self, model: LSTM, precision: Precision, *, consume: bool = False) -> None:
+    def __init__(self, model: LSTM, precision: Precision) -> None:
         self.config, self.lock = model.config, threading.Lock()
         self.precision: Precision = precision
-        own = model if consume else copy.deepcopy(model)
+        own = copy.deepcopy(model)
         self.model = own.to(torch.float32 if precision == "fp32" else torch.bfloat16).eval().requires_grad_(False)
         self.device = own.tokens.weight.device
 

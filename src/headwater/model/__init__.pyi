@@ -1,6 +1,6 @@
 from .attention import attend, attention_weights, document_mask, padding_mask
 from .backend import Backend, default_backend
-from .config import PRESETS, Architecture, Faithful, Model, ModelConfig, build_model, preset
+from .config import PRESETS, Architecture, Faithful, Model, ModelConfig, architecture_of, build_model, preset
 from .io.folder import load_config, load_model, model_reader, save_description, save_model
 from .io.single import gguf_name
 from .io.weights import read_tensors, require_cast
@@ -21,6 +21,7 @@ __all__ = [
     "ModelConfig",
     "Recurrent",
     "Transformer",
+    "architecture_of",
     "attend",
     "attention_weights",
     "build_model",

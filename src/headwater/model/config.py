@@ -76,6 +76,9 @@ class Architecture:
     """2: hidden states are twice as wide, and each token is predicted twice."""
     keeps_layers: bool = True
     """Whether the outputs of all layers can be mixed, not only those of the last."""
+    network: str = ""
+    """Where its class of inference is, "package.module:Class": a `headwater.inference.Network`, which is made with
+    (model, precision) and does not share its memory. Without one, the backends of the Transformer run it."""
 
     def register(self, name: str, presets: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         """Add this kind of model as `architecture = NAME` of a configuration, and its presets.
@@ -89,7 +92,12 @@ class Architecture:
 
 _ARCHITECTURES = {
     "transformer": Architecture("headwater.model.transformer:Transformer"),
-    "lstm": Architecture("headwater.model.lstm:LSTM", is_recurrent=True, keeps_layers=False),
+    "lstm": Architecture(
+        "headwater.model.lstm:LSTM",
+        is_recurrent=True,
+        keeps_layers=False,
+        network="headwater.inference.recurrent:RecurrentNetwork",
+    ),
 }
 
 
