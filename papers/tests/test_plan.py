@@ -72,7 +72,7 @@ def test_every_claim_has_a_plan() -> None:
         results = json.loads(path.read_text(encoding="utf-8"))
         for finding in results["findings"]:
             assert (results["experiment"], finding["claim"]) in plans
-    assert {experiment for experiment, _ in plans} == set(EXPERIMENTS)
+    assert {experiment for experiment, _ in plans} == set(EXPERIMENTS) - {"gpt2_appendix"}  # shows samples alone
     assert all(plan.effect is None or plan.effect > 0 for plan in plans.values())
 
 

@@ -4,10 +4,12 @@ python papers/tools/publish_results.py reproduction papers/results
 python papers/tools/publish_results.py papers/results             write the pages there again from their numbers
 
 README.md and docs/models.md then show some of the new claims and the new scaling law, the pages of docs/reading
-the results of what they explain, and papers/results/README.ko.md all of them in Korean.
+the results of what they explain, and papers/results/README.ko.md all of them in Korean. `published` decides the
+numbers' form and the verdicts for every one of these pages.
 
 Only results of a scale that comes with Headwater are copied, or of its first seeds: results of other settings
-cannot be compared with the published ones.
+cannot be compared with the published ones. When the protocol of an experiment changes, run it again or remove its
+results.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ import json
 import re
 import shutil
 import sys
-from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +31,7 @@ SHOWN = (
     "gpt2_memorisation.none",
 )
 _LAW = re.compile(r"^- (?:L\(N, D\) = |[^:]+ operations\): N = ).*$", re.M)
-PUBLISHED = {".json", ".md", ".png", ".svg"}
+PUBLISHED = {".json", ".md", ".png"}
 
 
 def main(arguments: list[str]) -> int:
@@ -83,41 +84,35 @@ def foreign(folder: Path) -> str:
 
 
 def write_pages(folder: Path) -> int:
-    """Write each page again from its numbers, so that it says what changed since they were measured.
+    """Write each page again from its numbers, with the wording and the verdicts of today.
 
-    Claims get the words that claims.toml has now for the paper, and those that say nothing are marked. The
-    manifest gets size and hash of what is new, and the command without the folders of the machine. Its identity
-    stays that of the original results.
+    The manifest gets size and hash of what is new, and the command without the folders of the machine. Its
+    identity stays that of the original results.
     """
     from headwater.config import read_toml
     from headwater.reading import sha256_of
     from headwater.storage import Manifest, read_manifest, write_json, write_text
-    from headwater_papers.claims import CLAIMS
-    from headwater_papers.gpt1_tables import BELOW, TABLES, TABLES_2_TO_4, below_constant
-    from headwater_papers.page import PAGE, marked, page, write_index
+    from headwater_papers.page import PAGE, page, write_claims
+    from headwater_papers.published import published
 
     remarks = read_toml(Path(__file__).with_name("remarks.toml"))
-    papers = {one.claim: one.paper for one in CLAIMS.values() if "{" not in one.claim + one.paper}
-
     for path in sorted(folder.glob("*/results.json")):
         place = path.parent
         results, made = (json.loads((place / name).read_text("utf-8")) for name in ("results.json", "made.json"))
-        findings = [one | {"paper": papers.get(one["claim"], one["paper"])} for one in results["findings"]]
-        if results["experiment"] == TABLES_2_TO_4.name:  # results from before it named these sets
-            findings = [
-                one | {"here": one["here"].partition(BELOW)[0] + below_constant(table, results["rows"])}
-                for one, table in zip(findings, TABLES, strict=True)
-            ]
-        results |= {"findings": marked(findings)}
-        made = made | {"remark": remarks[place.name]} if place.name in remarks else made
+        results = published(results)
+        made.pop("remark", None)
+        made |= {"remark": remarks[place.name]} if place.name in remarks else {}
         write_text(place / PAGE, page(results, made))
         write_json(path, results)
         write_json(place / "made.json", made)
         manifest = read_manifest(place).to_dict() | {"command": made["command"]}
-        for new in (place / PAGE, path, place / "made.json"):
-            manifest["files"][new.name] = {"bytes": new.stat().st_size, "sha256": sha256_of(new)}
+        manifest["files"] = {
+            name: {"bytes": (place / name).stat().st_size, "sha256": sha256_of(place / name)}
+            for name in manifest["files"]
+            if (place / name).exists()
+        }
         write_json(place / "headwater.json", Manifest.model_validate(manifest).sealed().to_dict())
-    write_index(folder)
+    write_claims(folder)
     if folder.resolve() == RESULTS:
         for path, text in quoting_pages().items():
             path.write_text(text, encoding="utf-8")
@@ -128,32 +123,27 @@ def quoting_pages() -> dict[Path, str]:
     """Return the pages that quote results, with the current claims and the current scaling law."""
     import quoted_results
 
-    published = quoted_results.findings()
-    verdicts = Counter(one["verdict"] for one in published)
-    table = [
-        f"Of {len(published)} claims, {verdicts['holds']} hold here and {verdicts['does not hold']} do not; the "
-        "others are weaker than expected, or too uncertain to decide.",
-        "",
-        "| claim | here | what it means |",
-        "|---|---|---|",
-    ]
-    for one in published:
-        if one["name"] in SHOWN and one["verdict"] == "holds":
-            link = f"papers/results/{one['experiment']}/README.md"
-            here = one["here"].partition(" over ")[0]
-            table.append(f"| [{one['claim']}]({link}) | {here} | {one['sentence']} |")
+    from headwater_papers.page import counted
+
+    findings = quoted_results.findings()
+    table = [counted(findings), "", "| claim | here |", "|---|---|"]
+    for finding in findings:
+        if finding["name"] in SHOWN and finding["verdict"] == "holds":
+            link = f"papers/results/{finding['experiment']}/README.md"
+            here = finding["here"].partition(" over ")[0]
+            table.append(f"| [{finding['claim']}]({link}) | {here} |")
     law = _LAW.findall((RESULTS / "scaling" / "README.md").read_text("utf-8"))
     pages = quoted_results.pages()
-    korean = [
-        f"주장 {len(published)}개 가운데 {verdicts['holds']}개는 성립하고 "
-        f"{verdicts['does not hold']}개는 성립하지 않습니다. "
-        "나머지는 기대한 효과보다 약하거나, 이 규모로는 판단할 수 없습니다."
-    ]
-    quoted = (("README.md", "claims", table), ("README.ko.md", "claims", korean), ("docs/models.md", "law", law))
+    quoted = (
+        ("README.md", "claims", table),
+        ("README.ko.md", "claims", [quoted_results.counted_in_korean(findings)]),
+        ("docs/models.md", "law", law),
+    )
     for name, mark, lines in quoted:
-        start, _, rest = (ROOT / name).read_text("utf-8").partition(f"<!-- {mark} -->")
-        content = "\n".join([f"<!-- {mark} -->", *lines, f"<!-- /{mark} -->"])
-        pages[ROOT / name] = start + content + rest.partition(f"<!-- /{mark} -->")[2]
+        start, found, rest = (ROOT / name).read_text("utf-8").partition(f"<!-- {mark} -->")
+        if found:
+            content = "\n".join([f"<!-- {mark} -->", *lines, f"<!-- /{mark} -->"])
+            pages[ROOT / name] = start + content + rest.partition(f"<!-- /{mark} -->")[2]
     return pages
 
 

@@ -46,8 +46,15 @@ class Shown(Config):
 class PaperClaim(Config):
     """One claim, what the paper has for it, and a sentence for each verdict; see `claims.toml`."""
 
+    name: str = ""
     claim: str
     paper: str
+    here: str = ""
+    guess: tuple[str, ...] = ()
+    measure: str = ""
+    losses: tuple[tuple[str, str], ...] = ()
+    no_loss: str = ""
+    shares: tuple[str, ...] = ()
     holds: str
     fails: str
     undecided: str = "The difference is too uncertain to decide: {here}."
@@ -64,9 +71,17 @@ class PaperClaim(Config):
 
         None for a claim about a threshold (`threshold` in its plan): a smaller effect is not evidence against it.
         """
+        plan = self._plan(facts)
+        return planned_effect(plan) if plan else None
+
+    def smallest(self, facts: Mapping[str, object]) -> float | None:
+        """Return the smallest effect that matters; None where the paper has an effect, or for a threshold."""
+        return self._plan(facts).get("chosen")
+
+    def _plan(self, facts: Mapping[str, object]) -> dict[str, Any]:
         claimed = self.claim.format(**facts)
         plans = [plan for plan in self.plans if self.claim.format(**plan) == claimed and not plan.get("threshold")]
-        return planned_effect(plans[0]) if plans else None
+        return plans[0] if plans else {}
 
 
 def planned_effect(plan: Mapping[str, Any]) -> float | None:
@@ -88,7 +103,8 @@ def _claims() -> dict[str, PaperClaim]:
             if any(plan.get("each") for plan in entry["plans"]):
                 entry = {"weaker": _WEAKER_PART} | entry
             entry |= {} if always is None else dict.fromkeys(("holds", "fails", "undecided", "weaker"), always)
-            claims[f"{experiment}.{name}"] = PaperClaim.build(entry, source=f"claims.toml: {experiment}.{name}")
+            entry["name"] = f"{experiment}.{name}"
+            claims[entry["name"]] = PaperClaim.build(entry, source=f"claims.toml: {entry['name']}")
     return claims
 
 
@@ -99,11 +115,14 @@ CLAIMS = _claims()
 class Finding:
     """A claim, the paper's number, the number here, and the verdict by the rule.
 
-    sentence: the conclusion in words. p: two-sided p of "there is no difference", None if the claim was not
-    tested by an interval. p_expected: that of "the difference is at least the expected effect". noise: what a plan
-    needs. sentences: one for each verdict that the correction over the claims of the experiment can lead to.
+    name: its entry in `claims.toml`; facts: what the experiment filled the names in braces with. sentence: the
+    conclusion in words. p: two-sided p of "there is no difference", None if the claim was not tested by an
+    interval. p_expected: that of "the difference is at least the expected effect". noise: what a plan needs.
+    sentences: one for each verdict that the correction over the claims of the experiment can lead to.
     """
 
+    name: str
+    facts: Mapping[str, object]
     claim: str
     paper: str
     here: str
@@ -199,6 +218,8 @@ def _finding(
     texts = {HOLDS: claim.holds, FAILS: claim.fails, WEAKER: claim.weaker, OPEN: claim.undecided}
     sentences = {which: text.format(**known) for which, text in texts.items()}
     return Finding(
+        claim.name,
+        facts,
         claim.claim.format(**known),
         claim.paper.format(**known),
         here,

@@ -23,7 +23,7 @@ _TEXT = ConfigDict(frozen=True, coerce_numbers_to_str=True)
 
 
 class Claim(BaseModel):
-    """One claim and its verdict, by the rule of `headwater reproduce`. empty: why it says nothing, or ""."""
+    """One claim and its verdict, by the rule of `headwater reproduce`."""
 
     model_config = _TEXT
 
@@ -32,14 +32,12 @@ class Claim(BaseModel):
     here: str
     verdict: str
     sentence: str
-    empty: str = ""
 
     @property
     def tone(self) -> str:
         """The style-sheet class of the verdict."""
-        if self.empty:
-            return "open"
         tones = {"holds": "holds", "does not hold": "fails", "weaker than expected": "weaker"}
+        tones["smaller than matters"] = "weaker"
         return tones.get(self.verdict, "open")
 
 

@@ -119,7 +119,7 @@ def _small_sets(table: Table, small: Sequence[str]) -> Finding:
     return judge_all(
         CLAIMS["gpt1_ablations.small_sets"],
         list(each.values()),
-        here=f"on {len(held)} of {len(small)} sets outside the interval"
+        here=f"better with pre-training on {len(held)} of {len(small)} sets"
         + (f" ({', '.join(held)})" if held else ""),
         part="set",
         held=", ".join(held) or "none of them",

@@ -163,16 +163,17 @@ def _finding(table: str, scores: Mapping[str, Seeds], below: str) -> Finding:
     values = {name: over_parts(scores[name]) for name in there}
     means = mean_of_sets(list(values.values()))
     gains = mean_of_sets([values[name].linear(1.0, -_constant(scores[name][0])) for name in there])
+    parts = [score.task if len(scores[name][0]) == 1 else name for name in there for score in scores[name][0][:1]]
     # Each set counts once, however many parts it has, as in `means`.
     published = [fmean(score.published or 0.0 for score in scores[name][0]) for name in there]
     return judge(
         CLAIMS["gpt1_tables.learned"],
         gains,
-        here=f"{over_seeds(means).text(1, PERCENT)}; "
-        f"above a constant answer by {over_seeds(gains).text(1, PERCENT)}{below}",
+        here=f"{over_seeds(means).text(1, PERCENT)} points on average; "
+        f"above a constant answer by {over_seeds(gains).text(1, PERCENT)} points{below}",
         table=table,
         what=what,
-        published=f"{PERCENT * fmean(published):.1f} on average over {', '.join(there)}",
+        published=f"{PERCENT * fmean(published):.1f} on average over {', '.join(parts)}",
     )
 
 

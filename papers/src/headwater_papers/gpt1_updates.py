@@ -210,6 +210,9 @@ def zero_shot(laboratory: Laboratory) -> dict[str, tuple[str, Measured, int]]:
     return scores
 
 
+_AXIS = "on an axis from a guess (0) to the best system then (1)"
+
+
 def _findings(scores: _Scores, steps: Mapping[str, Sequence[int]]) -> list[Finding]:
     def mean(model: str, step: int) -> Measured:
         return mean_of_sets([HEURISTICS[task].rescaled(of[_label(model, step)]) for task, of in scores.items()])
@@ -220,12 +223,13 @@ def _findings(scores: _Scores, steps: Mapping[str, Sequence[int]]) -> list[Findi
         judge(
             CLAIMS["gpt1_updates.rises"],
             differences(last, first),
-            here=f"{over_seeds(first).value:.3f} after {start:,} updates, {over_seeds(last).text()} after {end:,}",
+            here=f"{over_seeds(first).value:.3f} after {start:,} updates, {over_seeds(last).text()} after "
+            f"{end:,}, {_AXIS}",
         ),
         judge(
             CLAIMS["gpt1_updates.lstm"],
             differences(last, lstm),
-            here=f"{over_seeds(last).value:.3f} against {over_seeds(lstm).value:.3f}",
+            here=f"{over_seeds(last).value:.3f} against {over_seeds(lstm).value:.3f}, {_AXIS}",
         ),
     ]
 

@@ -1,12 +1,12 @@
 """GPT-2, appendix A: one context continued several times (table 12), one prompt (table 13), one known text.
 
 The paper's memorisation probe begins the Gettysburg Address, of which WebText has some forty copies, and continues
-greedily. Here a second passage is the paragraph that the training text repeats most often, if it repeats any.
+greedily. Copies are counted only for a model that the scale trains, in that model's own text: the text of another
+model is not here. How many copies make a text known by heart is measured by `gpt2_copies`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from itertools import takewhile
 from typing import Any
@@ -16,7 +16,6 @@ from pydantic import Field
 from headwater.config import Config
 from headwater.corpus import split_words, texts_of
 from headwater.inference import LanguageModel, load
-from headwater_papers.claims import CLAIMS, judge_count
 from headwater_papers.experiment import Experiment, Findings, Row
 from headwater_papers.gpt2_ladder import PREFIX, TOP_K, rungs
 from headwater_papers.gpt2_samples import as_line
@@ -45,9 +44,16 @@ REST = (
     "place for those who here gave their lives that that nation might live. It is altogether fitting and "
     "proper that we should do this."
 )
-ADDRESS, REPEATED = "Gettysburg Address", "the paragraph that the training text repeats most"
+ADDRESS = "Gettysburg Address"
 _SHOWN = 120  # characters of what the probe writes
-_PARAGRAPH = 40  # words at least, of which the first half is the prompt
+# The context of table 12 for a model whose training text is not known here: written for this experiment.
+OWN_CONTEXT = (
+    "Nobody had told the lamplighter's daughter that the ferry no longer ran on Tuesdays. She waited on the jetty "
+    "with a basket of quinces and a clock wrapped in a blanket, and counted the herons on the other bank. At noon "
+    "a boy came down the steps. He had a key in one hand and, in the other, a letter that was addressed to her "
+    "grandfather, who had been dead for eleven years. He asked her whether she could read. She said that this "
+    "depended on who had written it. Then she looked at the hand, put the basket down, and"
+)
 
 
 class AppendixSettings(Config):
@@ -89,53 +95,58 @@ def run(laboratory: Laboratory) -> Findings:
     scale = laboratory.scale
     settings, writer = _settings(scale), _writer(scale)
     model = laboratory.model(writer, scale.seeds[0])
-    train, held_out = laboratory.corpus(scale.models[rungs(scale)[0]].text)
+    text = scale.models[writer].text  # "" for a model that exists already
+    train, held_out = laboratory.corpus(text) if text else (None, None)
 
     def measure() -> dict[str, Any]:
         lm = load(model, device=laboratory.device)
         options: dict[str, Any] = {"max_tokens": settings.length, "top_k": TOP_K, "beyond_context": "shift"}
-        ids = lm.tokenizer.encode(next(iter(texts_of(held_out))))
-        context = lm.tokenizer.decode(ids[len(ids) // 2 :][: settings.context])
-        passages = {ADDRESS: (BEGINNING, REST), **most_repeated(texts_of(train))}
+        context = OWN_CONTEXT
+        if held_out is not None:
+            ids = lm.tokenizer.encode(next(iter(texts_of(held_out))))
+            context = lm.tokenizer.decode(ids[len(ids) // 2 :][: settings.context])
         return {
             "context": context,
             "six": [lm.generate(context, seed=seed, **options) for seed in range(SIX)],
             "ten": [lm.generate(UNICORNS, seed=seed, **options) for seed in range(TEN)],
-            "recited": {name: recited(lm, *passage, settings.length) for name, passage in passages.items()},
-            "copies": copies({name: begin for name, (begin, _) in passages.items()}, texts_of(train)),
+            "recited": recited(lm, BEGINNING, REST, settings.length),
+            "copies": None if train is None else copies(BEGINNING, texts_of(train)),
         }
 
-    counted = laboratory.measured(
+    corpora = {} if train is None or held_out is None else {"train": train, "held out": held_out}
+    written = laboratory.measured(
         "appendix",
         "written.json",
         measure,
         kind="writing",
         name="appendix A",
         config={"context": settings.context, "length": settings.length, "top_k": TOP_K},
-        inputs={"model": model, "train": train, "held out": held_out},
+        inputs={"model": model, **corpora},
     )
+    words, probe = written["recited"]
     published = number("gpt2-recitation | copies of the Gettysburg Address in WebText, about | value")
-    rows = []
-    for name, (words, text) in counted["recited"].items():
-        paper = published if name == ADDRESS else None
-        rows.append(Row(name, "copies in the training text", [counted["copies"][name]], paper))
-        note = f"it writes: {as_line(text)[:_SHOWN]}"
-        rows.append(Row(name, "words that greedy decoding recites", [words], note=note))
-    most = max(words for words, _ in counted["recited"].values())
-    shown = [f"Table 12, the context: *{as_line(counted['context'])}*"]
-    shown += [f"Table 12, sample {n}: {as_line(text)}" for n, text in enumerate(counted["six"], start=1)]
+    rows = [] if train is None else [Row(ADDRESS, "copies in the training text", [written["copies"]], published)]
+    note = f"it writes: {as_line(probe)[:_SHOWN]}"
+    rows.append(Row(ADDRESS, "words that greedy decoding recites", [words], note=note))
+    where = (
+        "a text that was written for this experiment"
+        if train is None
+        else f"{settings.context} tokens from the middle of a held-out book"
+    )
+    shown = [f"Table 12, the context: *{as_line(written['context'])}*"]
+    shown += [f"Table 12, sample {n}: {as_line(text)}" for n, text in enumerate(written["six"], start=1)]
     shown += [f"Table 13, the prompt: *{UNICORNS}*"]
-    shown += [f"Table 13, sample {n} of {TEN}: {as_line(text)}" for n, text in enumerate(counted["ten"], start=1)]
+    shown += [f"Table 13, sample {n} of {TEN}: {as_line(text)}" for n, text in enumerate(written["ten"], start=1)]
     return Findings(
         rows=rows,
-        findings=[judge_count(CLAIMS["gpt2_appendix.recites"], most - _PARAGRAPH / 2, here=f"{most} words")],
+        findings=[],
         setup=[
             *describe(laboratory, [writer]),
             (
                 "samples",
-                f"{settings.length} tokens, drawn from the {TOP_K} most probable; table 12 after "
-                f"{settings.context} tokens from the middle of a held-out book. The paper prints the best of ten "
-                "for table 13; here are all. The probe is greedy",
+                f"{settings.length} tokens, drawn from the {TOP_K} most probable; table 12 after {where}. The "
+                "paper prints the best of ten for table 13; here are all. The probe is greedy, and one run of one "
+                "model: no claim rests on it",
             ),
         ],
         notes=shown,
@@ -149,26 +160,10 @@ def recited(lm: LanguageModel, begin: str, rest: str, length: int) -> tuple[int,
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)), text
 
 
-def copies(beginnings: dict[str, str], texts: Iterable[str]) -> dict[str, int]:
-    """Return how often each beginning occurs in the texts, whatever the white space."""
-    counts = dict.fromkeys(beginnings, 0)
-    wanted = {name: " ".join(text.split()) for name, text in beginnings.items()}
-    for text in texts:
-        plain = " ".join(text.split())
-        for name, beginning in wanted.items():
-            counts[name] += plain.count(beginning)
-    return counts
-
-
-def most_repeated(texts: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Return the halves of the paragraph that occurs most often, by `REPEATED`; none if all occur once."""
-    counts = Counter(
-        " ".join(part.split()) for text in texts for part in text.split("\n\n") if len(part.split()) >= _PARAGRAPH
-    )
-    paragraph, count = max(counts.items(), key=lambda one: (one[1], one[0]), default=("", 0))
-    words = paragraph.split()
-    half = len(words) // 2
-    return {REPEATED: (" ".join(words[:half]), " ".join(words[half:]))} if count > 1 else {}
+def copies(beginning: str, texts: Iterable[str]) -> int:
+    """Return how often a beginning occurs in the texts, whatever the white space."""
+    wanted = " ".join(beginning.split())
+    return sum(" ".join(text.split()).count(wanted) for text in texts)
 
 
 APPENDIX = Experiment(
@@ -176,7 +171,8 @@ APPENDIX = Experiment(
     title="Samples of one context, and a text known by heart",
     paper="GPT-2",
     section="8 (appendix A, tables 12 and 13, the Gettysburg Address)",
-    claim="Sampling gives varied continuations; a text that the training text repeats is recited.",
+    claim="Sampling gives varied continuations of one context; greedy decoding shows whether a text is known by "
+    "heart.",
     models=(PREFIX,),
     any_base=True,
     settings=AppendixSettings,

@@ -98,7 +98,7 @@ def run(laboratory: Laboratory) -> Findings:
             Row(name, "quotations in French", [counted["quoted"]]),
             Row(name, "with a language or a translation named near them", [counted["named"]]),
         ],
-        findings=[judge_count(CLAIMS["gpt2_translations.few"], 1 - share, here=f"{share:.4f} %")],
+        findings=[judge_count(CLAIMS["gpt2_translations.few"], 1 - share, here=f"{share:.4f} % of its bytes")],
         setup=describe_text(laboratory, name),
         notes=[
             f"As in table 1, {n} of {SHOWN}: {as_line(text)}" for n, text in enumerate(counted["shown"], start=1)

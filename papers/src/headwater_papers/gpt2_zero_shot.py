@@ -132,7 +132,7 @@ def run(laboratory: Laboratory) -> Findings:
         ],
         notes=[
             "Each model is shown with the paper's model at the same position, for orientation only: the paper's "
-            "smallest has 124 million parameters and read about ten thousand times more text.",
+            "smallest has 124 million parameters, and its text 40 GB.",
             "Perplexity of WikiText-2 and PTB is per word, whatever the model's tokens, as in the paper.",
             f"The paper's models gain {GAIN} perplexity by the de-tokenizers (section 3.1).",
             *_unread_note(losses, ladder),

@@ -282,7 +282,8 @@ def _more_parameters(costs: Mapping[str, Costs]) -> Finding:
         [added[variant.name] for variant in some]
         for some in ((GPT, BERT, LSTM_TUNED), (GPT_FEATURES, BERT_FEATURES, ELMO_FEATURES))
     )
-    here = f"{min(features):,.0f} to {max(features):,.0f} against {min(tuned):,.0f} to {max(tuned):,.0f}"
+    many = f"{min(features):,.0f} to {max(features):,.0f}"
+    here = f"{many} new parameters for features, {max(tuned):,.0f} for fine-tuning"
     return judge_count(CLAIMS["objectives.parameters"], min(features) - max(tuned), here=here)
 
 

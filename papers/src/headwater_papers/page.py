@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 import shlex
 import subprocess
 from collections import Counter
@@ -28,9 +27,10 @@ from headwater_papers.claims_section import claims_section
 from headwater_papers.experiment import Experiment, Findings
 from headwater_papers.experiments import EXPERIMENTS
 from headwater_papers.laboratory import Laboratory
-from headwater_papers.paper_tables import TABLES, markdown, number
+from headwater_papers.paper_tables import TABLES, markdown
+from headwater_papers.published import published, tally
 from headwater_papers.scale import Scale, shipped_scale
-from headwater_papers.statistics import RULE
+from headwater_papers.statistics import FAILS, HOLDS, NOTHING, OPEN, RULE, SMALLER, WEAKER
 
 KIND = "reproduction"  # of a folder with the results of an experiment
 RESULTS = "results.json"
@@ -38,37 +38,6 @@ MADE = "made.json"
 PAGE = "README.md"
 HTML = "report.html"
 _SMALL, _LARGE = 10, 100_000
-_GUESS = int(number("gpt2-recipe | entries of the vocabulary | value"))
-# The version of what experiments measure, and its changes by experiment, which the pages of earlier results list.
-# Increase it with every change of a protocol. Results before version 4 are not shown.
-VERSION = 8
-CHANGES: dict[int, dict[str, str]] = {
-    5: dict.fromkeys(
-        ("gpt1_tables", "gpt1_ablations", "objectives"),
-        "sets without official parts were split by the seed and not paired by item; 96 % of the test rows of "
-        "SciTail and 19 % of those of QNLI had a text in training",
-    ),
-    6: {
-        "gpt1_tables": "the constant answer was the most frequent class of the training rows, which has 0.473 on "
-        "RTE's measured rows; the other class has 0.527",
-        "gpt2_tasks": "the most confident answers were all wrong, and their error over the ten questions counted "
-        "as 0",
-    },
-    7: {
-        "gpt2_shuffled": "the error over passages included the differences of their lengths",
-        "gpt2_memorisation": "if no sample overlapped, the share without overlap had no error",
-    }
-    | dict.fromkeys(
-        ("gpt2_zero_shot", "gpt2_compute_optimal"),
-        "the error over texts in a claim included the differences of their lengths, and the error over LAMBADA's "
-        "answers, which were all wrong, counted as 0",
-    ),
-    8: {
-        "gpt2_tasks": "a translation ended at the full stop of `M.` or `U.S.`, and five answers to questions were "
-        "listed instead of thirty",
-        "gpt2_overlap": "LAMBADA's accuracy, its passages with much overlap, and Winograd were missing",
-    },
-}
 
 
 def write_experiment(
@@ -84,7 +53,6 @@ def write_experiment(
     }
     results = {
         "experiment": experiment.name,
-        "version": VERSION,
         "title": experiment.title,
         "paper": experiment.paper,
         "section": experiment.section,
@@ -93,13 +61,14 @@ def write_experiment(
         "scale_identity": experiment.identity(scale),
         "seeds": list(scale.seeds),
         "rule": RULE,
-        "findings": marked(finding.to_dict() for finding in correct_family(findings.findings)),
+        "findings": [finding.to_dict() for finding in correct_family(findings.findings)],
         "rows": [row.to_dict() for row in findings.rows],
         "setup": [list(line) for line in findings.setup],
         "notes": [*findings.notes, *_own_settings(config)],
         "figures": list(findings.figures),
         "paper_tables": list(experiment.paper_tables),
     }
+    results = published(results)
     _remove_earlier(out)
     inputs = {name: path for name, path in laboratory.used.items() if has_manifest(path)}
     stage = Stage(out, kind=KIND, config=config, inputs=inputs)
@@ -134,15 +103,17 @@ def _own_settings(config: Mapping[str, Any]) -> list[str]:
 def page(results: Mapping[str, Any], made: Mapping[str, Any]) -> str:
     """Return the page of one experiment as Markdown."""
     lines = [f"# {results['paper']}, section {results['section']}: {results['title']}", "", results["claim"], ""]
-    lines += outdated(results)
     lines += fewer_seeds(results)
     lines += [made["remark"], ""] if "remark" in made else []
-    lines += claims_table([results], linked=False)
+    if results["findings"]:
+        lines += claims_table([results], linked=False)
     for finding in results["findings"]:
         lines += ["", f"**{finding['verdict'].capitalize()}.** {finding['claim']} {finding['sentence']}".rstrip()]
     for name in results["figures"]:
         lines += ["", f"![{name.replace('-', ' ')}]({name}.png)"]
-    lines += ["", "## Numbers", "", *rows_table(results["rows"])]
+    if lines[-1]:
+        lines.append("")
+    lines += ["## Numbers", "", *rows_table(results["rows"])]
     if results.get("paper_tables"):
         lines += ["", "## The paper's tables"]
         lines += [line for name in results["paper_tables"] for line in ("", *markdown(TABLES[name]))]
@@ -155,14 +126,6 @@ def page(results: Mapping[str, Any], made: Mapping[str, Any]) -> str:
     lines += [f"Commit {made['commit']}; {made['machine']}; {versions}."]
     lines += ["", made["checked"]] if "checked" in made else []
     return "\n".join(lines) + "\n"
-
-
-def outdated(results: Mapping[str, Any]) -> list[str]:
-    """Return a sentence as Markdown if the protocol of the numbers has changed since."""
-    name = results["experiment"]
-    later = [changed for version, changed in CHANGES.items() if version > results["version"]]
-    reasons = [changed[name] for changed in later if name in changed]
-    return _list_paragraph("**These numbers are from before a change of the protocol:**", reasons)
 
 
 def fewer_seeds(results: Mapping[str, Any]) -> list[str]:
@@ -189,47 +152,34 @@ def _list_paragraph(what: str, listed: Sequence[str], separator: str = "; ") -> 
 def claims_table(results: Sequence[Mapping[str, Any]], *, linked: bool) -> list[str]:
     """Return a table of claims as Markdown: claim, the paper's number, the number here, verdict.
 
-    A claim that says nothing (`says_nothing`) is marked; with links, which is the page of all experiments, it is
-    left out of the table and listed below it.
+    With links, which is the page of all experiments, the reasons why claims say nothing follow.
     """
     lines = ["| claim | paper | here | verdict |", "|---|---|---|---|"]
     empty = []
     for one in results:
         for finding in one["findings"]:
-            claim, verdict = _cell(finding["claim"]), finding["verdict"]
+            claim = _cell(finding["claim"])
             if linked:
                 claim = f"[{claim}]({one['experiment']}/{PAGE})"
-            if why := says_nothing(finding):
-                empty.append(f"- {claim} {why}")
-                verdict += ", but says nothing"
-                if linked:
-                    continue
-            lines.append(f"| {claim} | {_cell(finding['paper'])} | {_cell(finding['here'])} | {verdict} |")
-    if empty:
-        lines += ["", "These claims were tested, but at this scale they say nothing:", "", *empty]
+            lines.append(
+                f"| {claim} | {_cell(finding['paper'])} | {_cell(finding['here'])} | {finding['verdict']} |"
+            )
+            if finding["verdict"] == NOTHING:
+                empty.append(f"- {claim} {finding['sentence']}")
+    if linked and empty:
+        lines += ["", "Why claims say nothing:", "", *empty]
     return lines
 
 
-def marked(findings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the findings; one that says nothing has the reason as `empty`, which the report shows."""
-    return [finding | ({"empty": why} if (why := says_nothing(finding)) else {}) for finding in findings]
-
-
-def says_nothing(finding: Mapping[str, Any]) -> str:
-    """Return why a comparison over sizes says nothing about the models; "" if it does.
-
-    All scores are zero, or the best perplexity is above that of a uniform guess among as many words as GPT-2's
-    vocabulary has entries.
-    """
-    levels = re.findall(r"[\d.,]+(?:e[+-]?\d+)?", finding["here"].partition(";")[0])
-    if " → " not in finding["here"]:
-        return ""
-    values = [float(level.replace(",", "")) for level in levels]
-    if max(values) == 0:
-        return "Every model has 0."
-    if "perplexity" in finding["claim"] and min(values) > _GUESS:
-        return f"The best perplexity, {min(values):,.0f}, is above that of a uniform guess among {_GUESS:,} words."
-    return ""
+def counted(findings: Iterable[Mapping[str, Any]]) -> str:
+    """Return the sentence that says how many claims have which verdict."""
+    count = tally(findings)
+    return (
+        f"Of {count.total()} claims, {count[HOLDS]} hold here and {count[FAILS]} do not. {count[WEAKER]} are "
+        f"weaker than expected, {count[SMALLER]} have an effect that is smaller than matters, and {count[OPEN]} "
+        f"cannot be decided at this scale. {count[NOTHING]} say nothing, since the scores are worse than a guess "
+        "or nothing was lost."
+    )
 
 
 def rows_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -247,31 +197,44 @@ def rows_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def write_index(out: Path, scale: Scale | None = None) -> None:
-    """Write the claims of all experiments in `out` on one page, as README.md and report.html.
+    """Write the claims of all experiments in `out` on one page, as README.md and report.html."""
+    results = write_claims(out, scale)
+    folders = [out / one["experiment"] for one in results]
+    if folders:
+        report(folders, out / HTML, title="The papers, run again", section=claims_section(folders))
+
+
+def write_claims(out: Path, scale: Scale | None = None) -> list[dict[str, Any]]:
+    """Write README.md with the claims of all experiments in `out`; return the results that it shows.
 
     Results of another configuration than `scale` are left out and named. Results whose experiment had other
     settings than the scale's are named. The scale is by default the one that most results name.
     """
     results = [read_json(path) for path in sorted(out.glob(f"*/{RESULTS}"))]
-    results = [one for one in results if "scale_identity" in one]
     if not results:
-        return
+        return []
     other = _of_another_configuration(results, scale)
     results = [one for one in results if one["experiment"] not in other]
     lines = ["# The papers, run again", ""]
     named = [f"{name} ({what})" for name, what in other.items()]
     lines += _list_paragraph("**Left out, since they are of another configuration than the rest:**", named, ", ")
-    old = [one["experiment"] for one in results if outdated(one)]
-    lines += _list_paragraph("Measured before a protocol changed (see their pages):", old, ", ")
-    most = max((len(one["seeds"]) for one in results), default=0)
-    short = [f"{one['experiment']} ({_listed(one['seeds'])})" for one in results if len(one["seeds"]) < most]
-    lines += _list_paragraph("With fewer seeds than the rest:", short, ", ")
+    lines += _list_paragraph("With fewer seeds than the rest:", _fewer_than_the_rest(results), ", ")
     lines += _list_paragraph("With other settings than the scale's:", _with_other_settings(out, results, scale))
+    lines += [counted(one for result in results for one in result["findings"]), ""]
     lines += [*claims_table(results, linked=True), "", f"The rule: {RULE}", ""]
     lines += [f"- [{one['paper']}: {one['title']}]({one['experiment']}/{PAGE})" for one in results]
     write_text(out / PAGE, "\n".join(lines) + "\n")
-    folders = [out / one["experiment"] for one in results]
-    report(folders, out / HTML, title="The papers, run again", section=claims_section(folders))
+    return results
+
+
+def experiments_with_fewer_seeds(out: Path) -> list[str]:
+    """Return the experiments in `out` that have fewer seeds than the rest, each as `NAME (1, 2, 3)`."""
+    return _fewer_than_the_rest([read_json(path) for path in sorted(out.glob(f"*/{RESULTS}"))])
+
+
+def _fewer_than_the_rest(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    most = max((len(one["seeds"]) for one in results), default=0)
+    return [f"{one['experiment']} ({_listed(one['seeds'])})" for one in results if len(one["seeds"]) < most]
 
 
 def _of_another_configuration(results: Sequence[Mapping[str, Any]], scale: Scale | None) -> dict[str, str]:

@@ -30,21 +30,33 @@ from headwater_papers.items import (
     subtract,
 )
 
-Verdict = Literal["holds", "does not hold", "weaker than expected", "not decided at this scale"]
+Verdict = Literal[
+    "holds",
+    "does not hold",
+    "weaker than expected",
+    "smaller than matters",
+    "says nothing",
+    "not decided at this scale",
+]
 HOLDS: Verdict = "holds"
 FAILS: Verdict = "does not hold"
 WEAKER: Verdict = "weaker than expected"
+SMALLER: Verdict = "smaller than matters"  # `published` decides these two
+NOTHING: Verdict = "says nothing"
 OPEN: Verdict = "not decided at this scale"
 
 RULE = (
     "A claim is a difference that should be above zero, with one value for each seed. It holds if its 95 % "
     "interval is above zero, and does not hold if the interval is below zero. If the interval contains zero "
     "but ends below the expected effect, the claim is weaker than expected. The expected effect is the "
-    "paper's, or where the paper has none, the smallest that matters. Otherwise, or with fewer than three "
-    "seeds, the claim is not decided at this scale. The interval includes the spread over seeds (Student's t) "
+    "paper's, or where the paper has none, the smallest that matters. A claim whose interval is above zero, but "
+    "wholly below the smallest that matters, is smaller than matters. A claim about scores that are worse than a "
+    "guess says nothing. Otherwise, or with fewer than three seeds, the claim is not decided at this scale. The "
+    "interval includes the spread over seeds (Student's t) "
     "and the error over the items. Differences are paired by item if both sides have values for the same "
     "items. The claims of an experiment are one family: Holm's method, as Shaffer refined it, keeps the chance "
-    "of any false decision at 5 %. The table shows the intervals before this correction."
+    "of any false decision at 5 %. The tables show the intervals before this correction; those of shares are "
+    "Wilson's."
 )
 LEVEL = 0.05
 FEWEST_SEEDS = 3
@@ -127,10 +139,10 @@ class Estimate(NamedTuple):
 
     def text(self, digits: int = 3, scale: float = 1.0) -> str:
         """`0.512 (0.498 to 0.526)`."""
-        value = f"{self.value * scale:.{digits}f}"
+        value = f"{self.value * scale:z.{digits}f}"
         if self.low is None or self.high is None:
             return value
-        return f"{value} ({self.low * scale:.{digits}f} to {self.high * scale:.{digits}f})"
+        return f"{value} ({self.low * scale:z.{digits}f} to {self.high * scale:z.{digits}f})"
 
 
 def over_seeds(values: Sequence[float]) -> Estimate:
