@@ -155,7 +155,7 @@ def row_of(
     return {"setting": setting, "measure": measure, "value": value, "examples": examples} | bounds
 
 
-def test_scores_worse_than_a_guess_say_nothing() -> None:
+def test_useless_scores_have_no_verdict() -> None:
     ladder = [row_of(f"gpt2-{size}", "PTB perplexity", value) for size, value in (("a", 9e5), ("b", 6e4))]
     results = published(result_of("gpt2_zero_shot.column", ladder, (0.4, 0.3, 0.5), column="PTB perplexity"))
     finding = results["findings"][0]
@@ -171,7 +171,7 @@ def test_scores_worse_than_a_guess_say_nothing() -> None:
     assert results["findings"][0]["verdict"] == HOLDS
 
 
-def test_a_difference_of_two_gains_says_nothing_of_losses() -> None:
+def test_two_gains_are_no_evidence_of_losses() -> None:
     losses = {
         "full, with W_p": 6.42,
         "full, without W_p": 6.41,
@@ -185,7 +185,7 @@ def test_a_difference_of_two_gains_says_nothing_of_losses() -> None:
     assert "0.040 (0.017 to 0.062) nats a token" in finding["here"]
 
 
-def test_an_effect_wholly_below_the_smallest_that_matters_does_not_hold() -> None:
+def test_an_effect_below_the_smallest_does_not_hold() -> None:
     facts = {"table": "2", "what": "natural language inference", "published": "80.7"}
     finding = published(result_of("gpt1_tables.learned", [], (0.037, 0.025, 0.049), **facts))["findings"][0]
     assert finding["verdict"] == SMALLER
