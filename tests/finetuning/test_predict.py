@@ -124,23 +124,17 @@ def test_a_fine_tuned_model_writes_text_without_its_task_tokens(tuned: Path) -> 
     assert not written & tokens
 
 
-def test_predictions_replace_only_what_the_same_command_wrote(tuned: Path, tmp_path: Path) -> None:
-    rows, out = tmp_path / "rows.csv", tmp_path / "predictions.jsonl"
+def test_predictions_replace_no_file(tuned: Path, tmp_path: Path) -> None:
+    rows, out = tmp_path / "rows.csv", tmp_path / "made" / "predictions.jsonl"
     rows.write_text("review\nthe film was great\nthe film was bad\n")
-    out.write_text("my notes\n")
-    with pytest.raises(FolderError, match="Headwater did not write it"):
-        predict_file(tuned, rows, out)
-    assert out.read_text() == "my notes\n"
-    out.unlink()
     predict_file(tuned, rows, out)
-    whole = out.read_bytes()
-    with pytest.raises(FolderError, match="limit none → 1"):
-        predict_file(tuned, rows, out, limit=1)
-    predict_file(tuned, rows, out)
-    assert out.read_bytes() == whole
-    out.write_bytes(whole + b"{}\n")
-    with pytest.raises(FolderError, match="was altered"):
+    assert [path.name for path in out.parent.iterdir()] == ["predictions.jsonl"]
+    out.write_text("my corrections\n")
+    with pytest.raises(
+        FolderError, match=r"predictions\.jsonl exists\. Choose another --out"
+    ):
         predict_file(tuned, rows, out)
+    assert out.read_text() == "my corrections\n"
 
 
 def test_csv_with_a_mark_has_the_same_predictions(tuned: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from headwater.finetuning.rows.labels import Labels, listed, number_of
 from headwater.finetuning.rows.read import Unread, read_table
 from headwater.finetuning.rows.row import Raw, Seen, class_name, label_set, row_hash
 from headwater.reading import text_encoding
-from headwater.storage import SILENT, OutputFile, Progress
+from headwater.storage import SILENT, Progress, new_file, require_absent
 
 if TYPE_CHECKING:
     from headwater.finetuning.model.fine_tuned import FineTuned, Prediction
@@ -60,8 +60,7 @@ def predict_file(
     Returns {"out", "rows", "empty"}, "unread" if there are such rows, with a threshold "unsure", the rows below
     it, and, if the file has labels, "labelled", the rows that also have a prediction, and their "accuracy" or, of
     scores, "mean_absolute_error", unless no label is the model's. Raises UsageError for an `out` that has another
-    extension or is `file`, DataError for rows, FolderError for models, and for an `out` that was not predicted
-    from the same rows, model and options.
+    extension or is `file`, DataError for rows, FolderError for models, and for an `out` that exists.
     """
     form = out.suffix.lower()
     if form not in FORMATS:
@@ -70,6 +69,7 @@ def predict_file(
         raise UsageError(f"--out {out} is the file to read", repair="Choose another --out")
     if bom and form != ".csv":
         raise UsageError(f"a byte-order mark does not belong into {form}", expected=".csv")
+    require_absent(out)
     fine_tuned, named = _open(model, columns or {}, threshold, top, device, progress)
     encoding = text_encoding(encoding) if encoding else ""
     read = read_table(
@@ -83,14 +83,10 @@ def predict_file(
         encoding=encoding,
         progress=progress,
     )
-    given = {"encoding": encoding, "bom": bom, "threshold": threshold, "top": top}
-    settings = {"columns": dict(columns or {}), "limit": limit, **{k: v for k, v in given.items() if v}}
-    output = OutputFile(out, kind="predictions", config=settings, inputs={"model": model, "rows": file})
-    output.require_own()
     table = PredictionTable.build(form, fine_tuned, read.available, bom=bom, top=top)
     tally = _Tally(fine_tuned.labels, threshold, fine_tuned.seen or Seen(), read.unread)
     progress.start("Predicting", unit="rows")
-    with output.write() as handle:
+    with new_file(out) as handle:
         rows, again = tee(fine_tuned.as_read(read.rows))
         pairs = zip(again, fine_tuned.predict(rows), strict=True)
         table.write(handle, (tally.add(*pair, progress) for pair in pairs))

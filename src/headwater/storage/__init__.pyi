@@ -3,6 +3,8 @@ from .files import (
     atomic_path,
     atomic_write,
     folder_lock,
+    new_file,
+    require_absent,
     save_array,
     storage_errors,
     to_json,
@@ -10,7 +12,6 @@ from .files import (
     write_json_lines,
     write_text,
 )
-from .outputs import OutputFile
 from .progress import SILENT, PlainProgress, Progress, say
 from .provenance import Input, Manifest, has_manifest, identity_of, open_folder, read_manifest, user_files
 from .remote import folder_files, list_source
@@ -22,7 +23,6 @@ __all__ = [
     "Destination",
     "Input",
     "Manifest",
-    "OutputFile",
     "PlainProgress",
     "Progress",
     "Stage",
@@ -38,8 +38,10 @@ __all__ = [
     "identity_of",
     "lineage",
     "list_source",
+    "new_file",
     "open_folder",
     "read_manifest",
+    "require_absent",
     "save_array",
     "say",
     "storage_errors",

@@ -16,6 +16,7 @@ import os
 import platform
 import re
 import secrets
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -89,6 +90,24 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     A symbolic link is kept, and the file that it links to is replaced. Raises StorageError for a device or a pipe.
     """
     with atomic_path(path) as made, made.open("wb") as handle:
+        yield handle
+
+
+def require_absent(path: Path) -> None:
+    """Raise FolderError if a file that a command will write exists."""
+    if os.path.lexists(path):
+        raise FolderError(
+            f"{path} exists", repair=f"Choose another --out, or remove it first: rm {shlex.quote(str(path))}"
+        )
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open a binary file as `atomic_write` does, in a folder that is made; raise FolderError if it exists."""
+    require_absent(path)
+    with storage_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as handle:
         yield handle
 
 
