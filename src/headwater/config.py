@@ -95,11 +95,6 @@ class Config(BaseModel):
         """Read a TOML file and merge `overrides` over it."""
         return cls.build(read_toml(path), *overrides, source=str(path))
 
-    @classmethod
-    def defaults(cls) -> dict[str, Any]:
-        """Return the defaults, which apply to keys that did not exist when a folder was written."""
-        return cls.model_construct().to_dict()
-
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, nested as in TOML, without keys that are None, since TOML has no null."""
         return self.model_dump(mode="json", exclude_none=True)

@@ -254,7 +254,7 @@ def snapshot(folder: Path) -> dict[str, bytes]:
     """Every file below a folder, hidden ones too, without what differs between any two runs."""
     found = {}
     for path in sorted(folder.rglob("*")):
-        if not path.is_file() or path.name in {".lock", ".lock.owner"}:  # of a process that was killed
+        if not path.is_file() or path.name == ".lock":  # of a process that was killed
             continue
         name = path.relative_to(folder).as_posix()
         content = path.read_bytes()

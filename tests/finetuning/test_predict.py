@@ -130,9 +130,7 @@ def test_predictions_replace_no_file(tuned: Path, tmp_path: Path) -> None:
     predict_file(tuned, rows, out)
     assert [path.name for path in out.parent.iterdir()] == ["predictions.jsonl"]
     out.write_text("my corrections\n")
-    with pytest.raises(
-        FolderError, match=r"predictions\.jsonl exists\. Choose another --out"
-    ):
+    with pytest.raises(FolderError, match=r"predictions\.jsonl exists\. Choose another --out"):
         predict_file(tuned, rows, out)
     assert out.read_text() == "my corrections\n"
 

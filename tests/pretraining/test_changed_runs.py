@@ -318,18 +318,6 @@ def raise_from_prune(folder: Path) -> None:
     prune_checkpoints(folder, 1)
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "checkpoints", "config.toml", ".lock"])
-def test_a_link_in_a_strangers_run_is_not_written_through(name: str, tokens: Path, tmp_path: Path) -> None:
-    run = train(tokens, tmp_path / "run", stop_after=5)
-    mine = tmp_path / "mine"
-    (run / name).rename(mine)
-    (run / name).symlink_to(mine)
-    before = sorted((path, path.stat().st_mtime_ns) for path in [mine, *mine.rglob("*")])
-    with pytest.raises(FolderError, match="is a link out of the folder"):
-        train(tokens, run)
-    assert sorted((path, path.stat().st_mtime_ns) for path in [mine, *mine.rglob("*")]) == before
-
-
 def test_a_wrong_value_in_a_runs_configuration_names_its_file(
     tokens: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

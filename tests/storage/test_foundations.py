@@ -11,6 +11,7 @@ import os
 import random
 import re
 import signal
+import stat
 import subprocess
 import sys
 import tomllib
@@ -37,6 +38,7 @@ from headwater.storage import (
     lineage,
     open_folder,
     read_manifest,
+    require_space,
     save_array,
     storage_errors,
     write_json,
@@ -244,6 +246,47 @@ def test_a_failed_write_keeps_what_was_there(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.parametrize("grows", [False, True])
+def test_unrenamable_folders_are_refused_before_work(
+    grows: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as on a mount of an object store: the work was done, and lost at its end."""
+    rename = Path.rename
+
+    def refuse(path: Path, target: Path) -> Path:
+        if path.is_dir() and any(path.iterdir()):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    stage = Stage(tmp_path / "new" / "run", kind="run", config={}, inputs={}, grows=grows)
+    with pytest.raises(StorageError, match=re.escape(f"folders cannot be renamed in {tmp_path}: Too many open")):
+        stage.is_complete()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="folders are flushed on POSIX only")
+@pytest.mark.parametrize("number", [errno.EBADF, errno.EINVAL, errno.EACCES])
+def test_a_folder_that_cannot_be_flushed_is_written(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync = os.fsync
+
+    def refuse(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    assert open_folder(write(tmp_path / "out"), "corpus").complete
+
+
+def test_space_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    require_space(tmp_path / "new" / "run", 1)
+    with pytest.raises(StorageError, match=r"free; expected 1\.1e\+06 TB|free; expected .* for .*run"):
+        require_space(tmp_path / "new" / "run", 1 << 60)
+
+
 def test_a_write_keeps_a_link_and_refuses_a_pipe(tmp_path: Path) -> None:
     file, link = tmp_path / "folder" / "page.html", tmp_path / "link.html"
     file.parent.mkdir()
@@ -301,9 +344,7 @@ def test_a_locked_parts_folder_is_named_by_its_final_folder(tmp_path: Path) -> N
     parts.mkdir()
     with folder_lock(parts), pytest.raises(FolderError) as caught, folder_lock(parts):
         pass
-    assert str(caught.value).startswith(
-        f"{tmp_path / 'corpus'} is in use by a running process (process {os.getpid()} on "
-    )
+    assert str(caught.value).startswith(f"{tmp_path / 'corpus'} is in use by a running process. ")
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 
 from headwater.cli.main import main
-from headwater.storage import Stage, read_manifest, write_text
-from headwater.storage.provenance import MANIFEST
+from headwater.storage import Stage, write_text
 
 
 def fill(folder: Path, kind: str, inputs: dict[str, Path]) -> Path:
@@ -55,14 +54,6 @@ def test_lineage_follows_symbolic_links(
         assert "corpus  [corpus" in shown
         assert "GONE" not in shown
     assert "─ corpus: deep/corpus  [" in shown
-    # Earlier versions wrote the path that the letters of both names give.
-    path = tmp_path / "runs" / "tokens" / MANIFEST
-    manifest = read_manifest(path.parent)
-    (entry,) = manifest.inputs
-    older = manifest.model_copy(update={"inputs": [entry.model_copy(update={"path": "../../data/deep/corpus"})]})
-    write_text(path, json.dumps(older.sealed().to_dict()))
-    assert main(["lineage", str(tmp_path / "runs" / "tokens")]) == 0
-    assert "GONE" not in capsys.readouterr().out
 
 
 def test_lineage_continues_past_damaged_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -279,7 +279,7 @@ def changed_settings(name: str, own: Mapping[str, Any], scale: Scale) -> str:
     """
     settings = EXPERIMENTS[name].settings
     planned = scale.settings(name, settings).to_dict()
-    there = settings.defaults() | dict(own)
+    there = settings.model_construct().to_dict() | dict(own)
     changed = [key for key in sorted({*planned, *there}) if planned.get(key) != there.get(key)]
     return ", ".join(f"{key} = {json.dumps(there.get(key))}" for key in changed)
 

@@ -173,7 +173,6 @@ def _stage(
         out,
         kind=KIND,
         config={**asked, **own, **config.to_dict()},
-        defaults=EvaluateConfig.defaults(),
         inputs=inputs if overlap is None else inputs | {"overlap": overlap},
     )
 

@@ -258,13 +258,6 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             },
             inputs={"base": base} if base is not None and base.is_dir() else {},
             seed=self.seed,
-            defaults={
-                "features": "base",
-                "task_model": "pooling",
-                "compose": False,
-                "warm_start": False,
-                "multi_label": False,
-            },
         )
         if stage.is_complete():
             return

@@ -141,7 +141,6 @@ def _stage(config: FinetuneConfig, out: Path, inputs: dict[str, Path], tokenizer
         seed=config.seed,
         measured=("changes",),  # a folder of an earlier version that was trained for longer
         grows=True,
-        defaults=FinetuneConfig.defaults(),
         alternative=further,
     )
 

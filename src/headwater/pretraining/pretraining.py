@@ -19,7 +19,7 @@ import torch
 from headwater import shipped
 from headwater.display import byte_size, counted
 from headwater.errors import FolderError, HeadwaterError, TrainingError, resumable
-from headwater.model import IGNORE, ModelConfig, build_model, load_model, save_description, save_model
+from headwater.model import IGNORE, build_model, load_model, save_description, save_model
 from headwater.pretraining.changes import LENGTH, change_length, set_aside_model
 from headwater.pretraining.cost import training_flops_per_token
 from headwater.pretraining.masking import Masking
@@ -128,7 +128,6 @@ def _stage(config: PretrainConfig, tokens: Path, out: Path) -> Stage:
         config=config.deciding(),
         inputs=run_inputs(config, tokens),
         seed=config.seed,
-        defaults=PretrainConfig.defaults() | {"model": ModelConfig.defaults()},
         measured=("changes", *REMOVED),
         alternative=lambda: _continuation(config, tokens, out),
     )
@@ -286,7 +285,6 @@ def _write_model(
         config=config.architecture.to_dict() | {"step": step},
         inputs=run_inputs(config, tokens),
         seed=config.seed,
-        defaults=ModelConfig.defaults(),
     )
     if not stage.is_complete():
         with stage.write() as work:

@@ -290,27 +290,12 @@ def sha256_of(path: Path) -> str:
         raise file_error(path, error) from None
 
 
-# Files of the Hugging Face hub's cache, to which the links of its snapshots and of older downloads lead.
-_HUB_CACHE = re.compile(r"/(models|datasets|spaces)--[^/]+/blobs/[^/]+$")
-
-
-def check_name(path: Path, folder: Path | None = None) -> None:
-    """Raise FolderError for a name that JSON, Parquet and libraries in Rust cannot store or open.
-
-    folder: the file's own; a link that leads out of it is refused, too, except to the hub's cache.
-    """
+def check_name(path: Path) -> None:
+    """Raise FolderError for a name that JSON, Parquet and libraries in Rust cannot store or open."""
     try:
         str(path.absolute()).encode()
     except UnicodeEncodeError:
         raise FolderError(f"the name of {str(path)!a} is not UTF-8", repair="Give it another name") from None
-    if folder is None:
-        return
-    target = path.resolve()
-    if not target.is_relative_to(folder.resolve()) and not _HUB_CACHE.search(target.as_posix()):
-        raise FolderError(
-            f"{path} is a link to a file outside of {folder}",
-            repair="If the folder is yours, put the file itself in place of the link",
-        )
 
 
 def without_surrogates(text: str) -> str:

@@ -57,10 +57,8 @@ def _of_step(run: Path, name: str) -> Path:
 
 
 def _is_good(path: Path) -> bool:
-    if not (path / CONFIG).is_file():  # of an earlier version
-        return False
     try:
-        open_folder(path, "checkpoint")
+        open_folder(path, "checkpoint", hashes=False)
     except FolderError:
         return False
     return True

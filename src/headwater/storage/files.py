@@ -26,6 +26,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 
+from headwater.display import byte_size
 from headwater.errors import FolderError, StorageError
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ if sys.platform != "win32":
     import fcntl
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+# What databases ignore when a folder cannot be flushed: some network file systems have no such thing.
+_NO_FOLDER_FLUSH = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EISDIR}
 _RUST_OS_ERROR = re.compile(r"\(os error (\d+)\)|\bOs \{ code: (\d+)")
 # The names of `new_temporary`, and of the folder with the task outputs of a corpus.
 _TEMPORARY = re.compile(r"\.(.+)\.(?:[0-9a-f]{8}-[0-9a-f]{8}\.part|[0-9a-f]{12}\.parts)")
@@ -176,7 +179,7 @@ def new_temporary(path: Path) -> Iterator[Path]:
     try:
         yield temporary
     finally:
-        _remove(temporary)
+        shutil.rmtree(temporary, ignore_errors=True)
         if lock is not None:
             os.close(lock)
 
@@ -194,7 +197,7 @@ def remove_abandoned(path: Path) -> None:
             if lock is None:
                 continue  # its writer may be alive
             try:
-                _remove(temporary)
+                shutil.rmtree(temporary, ignore_errors=True)
             finally:
                 os.close(lock)
 
@@ -206,7 +209,7 @@ def _lock(temporary: Path) -> int | None:
     """
     if sys.platform == "win32":
         return None  # an open file cannot be renamed on Windows
-    descriptor = os.open(temporary, os.O_RDONLY if temporary.is_dir() else os.O_RDWR)
+    descriptor = os.open(temporary, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.path.samestat(os.fstat(descriptor), temporary.stat()):
@@ -218,13 +221,6 @@ def _lock(temporary: Path) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:  # an earlier version's
-        path.unlink(missing_ok=True)
 
 
 @functools.cache
@@ -279,35 +275,65 @@ def save_array(path: Path, array: npt.NDArray[Any]) -> None:
 def flush(path: Path, *, deep: bool = True) -> None:
     """Make a file, or a folder with everything below it, survive a power cut; `deep` False: only its names.
 
-    Does nothing for the names of a folder on a platform or file system that cannot flush them.
+    Does nothing for the names of a folder on a platform or file system that cannot flush them, as databases do.
     """
-    if path.is_dir() and deep:
+    is_folder = path.is_dir()
+    if is_folder and deep:
         for inner in path.iterdir():
             if not inner.is_symlink():
                 flush(inner)
-    if path.is_dir() and os.name != "posix":
+    if is_folder and os.name != "posix":
         return
-    descriptor = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
     try:
-        os.fsync(descriptor)
+        descriptor = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     except OSError as error:
-        if not path.is_dir() or error.errno not in {errno.EINVAL, errno.ENOTSUP}:  # some network file systems
+        if not is_folder or error.errno not in _NO_FOLDER_FLUSH:
             raise storage_error(path, error) from error
-    finally:
-        os.close(descriptor)
+
+
+def require_renames(path: Path) -> None:
+    """Raise StorageError if folders cannot be renamed where `path` is or will be, as a stage does at its end."""
+    parent = next(folder for folder in path.absolute().parents if folder.is_dir())
+    with storage_errors(path), new_temporary(parent / (path.name or "out")) as work:
+        before = work / "before"
+        before.mkdir()
+        (before / "file").write_bytes(b"x")
+        flush(before)
+        try:
+            before.rename(work / "after")
+        except OSError as error:
+            raise StorageError(
+                f"folders cannot be renamed in {parent}: {error.strerror}",
+                expected="a file system that can rename a folder",
+                repair="Choose another --out",
+            ) from error
+
+
+def require_space(path: Path, size: int) -> None:
+    """Raise StorageError if fewer than `size` bytes are free where `path` is or will be."""
+    parent = next(folder for folder in (path, *path.absolute().parents) if folder.is_dir())
+    free = shutil.disk_usage(parent).free
+    if free < size:
+        raise StorageError(
+            f"{parent} has {byte_size(free)} free",
+            expected=f"{byte_size(size)} for {path}",
+            repair="Free some space, or choose another --out",
+        )
 
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
     """Lock `folder` for this process. The operating system releases the lock when the process ends.
 
-    Raises FolderError if a running process holds the lock, or if the lock is a link: a folder from elsewhere may
-    name any file so. On a file system without locks, the existence of a file is the lock.
+    Raises FolderError if a running process holds the lock. On a file system without locks, the existence of a file
+    is the lock.
     """
     lock: BaseFileLock = FileLock(folder / ".lock", timeout=0)
-    owner, unless = folder / ".lock.owner", ""
-    if (folder / ".lock").is_symlink():
-        raise FolderError(f"{lock.lock_file} is not a lock but a link", repair="Remove it if the folder is yours")
+    unless = ""
     with storage_errors(folder / ".lock"):
         try:
             acquired = _acquire(lock)
@@ -316,18 +342,13 @@ def folder_lock(folder: Path) -> Iterator[None]:
             acquired = _acquire(lock)
             unless = f". The file system has no locks: if that process has ended, remove {lock.lock_file}"
     if not acquired:
-        held = owner.read_text(errors="replace") if owner.is_file() and not owner.is_symlink() else "unknown"
         raise FolderError(
-            f"{final_path(folder)} is in use by a running process ({held})",
+            f"{final_path(folder)} is in use by a running process",
             repair=f"Wait for it, stop it, or choose another --out{unless}",
         )
     try:
-        with suppress(OSError):  # on a full disk the lock works without its owner's name
-            owner.unlink(missing_ok=True)
-            owner.write_text(f"process {os.getpid()} on {platform.node()}")
         yield
     finally:
-        owner.unlink(missing_ok=True)
         lock.release()
 
 

@@ -62,12 +62,11 @@ class Input(Record):
     def path_from(self, folder: Path) -> Path:
         """Return the path of this input of `folder`; not for a URL.
 
-        A `..` after a symbolic link leads to the folder of the link's target. Earlier versions wrote paths that
-        ignore links: a path that leads nowhere is read in that way.
+        A `..` after a symbolic link leads to the folder of the link's target.
         """
         path = folder / self.path
         plain = Path(os.path.normpath(path))
-        return path.resolve() if path.exists() and plain.resolve() != path.resolve() else plain
+        return plain if plain.resolve() == path.resolve() else path.resolve()
 
 
 class Manifest(Record):
@@ -178,7 +177,7 @@ def open_folder(folder: Path, kind: str | None = None, *, hashes: bool | None = 
 def check_files(folder: Path, manifest: Manifest, *, hashes: bool | None = None) -> None:
     """Compare the files of `folder` with its manifest; raise FolderError naming the first that differs.
 
-    A link out of the folder differs. `hashes` None compares hashes when all files together are below
+    `hashes` None compares hashes when all files together are below
     HASH_WHEN_BELOW bytes.
     """
     if hashes is None:
@@ -188,7 +187,6 @@ def check_files(folder: Path, manifest: Manifest, *, hashes: bool | None = None)
         path = folder / name
         if not path.is_file():
             raise FolderError(f"{path} is missing", repair=repair)
-        check_name(path, folder)
         size = path.stat().st_size
         if size != record.bytes:
             raise FolderError(f"{path} has {size:,} bytes", expected=f"{record.bytes:,}", repair=repair)

@@ -26,6 +26,7 @@ from headwater.storage.files import (
     flush,
     new_temporary,
     remove_abandoned,
+    require_renames,
     storage_errors,
     temporaries_of,
     use_mode,
@@ -63,7 +64,6 @@ class Stage:
     grows: the folder is written in place, not under a temporary name.
     reads: roles of inputs that the work reads before the folder is written: a user's files are hashed when their
     hashes are needed, except those in `hashes` by then.
-    defaults: values of configuration keys for a folder that was written before a key existed.
     alternative: returns a sentence to add to the advice if `out` contains something else; may be empty.
     """
 
@@ -79,11 +79,10 @@ class Stage:
         moves: bool = False,
         grows: bool = False,
         reads: Collection[str] = (),
-        defaults: Mapping[str, Any] | None = None,
         alternative: Callable[[], str] = str,
     ) -> None:
         check_name(out)
-        self.defaults, self.alternative = defaults or {}, alternative
+        self.alternative = alternative
         self.out, self.kind, self.seed, self.measured, self.grows = out, kind, seed, measured, grows
         self.command = _command()
         # Through JSON, so that it compares equal to what is read back from a file.
@@ -154,8 +153,9 @@ class Stage:
         Raises FolderError if `out` contains anything else, or cannot be replaced.
         """
         manifest = self.find()
-        if manifest is None and not self.grows:
-            self._replaceable()
+        if manifest is None:
+            out = self.out / MANIFEST if self.grows else self._replaceable()
+            require_renames(out)
         if manifest is None or not manifest.complete:
             return False
         check_files(self.out, manifest, hashes=hashes)
@@ -170,7 +170,7 @@ class Stage:
         if not has_manifest(self.out):
             return {}
         manifest = read_manifest(self.out)
-        before = {key: manifest.config.get(key, self.defaults.get(key)) for key in keys}
+        before = {key: manifest.config.get(key) for key in keys}
         changed = {key: value for key, value in before.items() if value != self.config.get(key)}
         now = manifest.config | {key: self.config.get(key) for key in changed}
         return {} if self.difference(manifest.model_copy(update={"config": now})) else changed
@@ -221,28 +221,14 @@ class Stage:
         """
         manifest = self.find()
         self.command = manifest.command if manifest else self.command
-        self._refuse_links()
         if manifest is None:
             with storage_errors(self.out):
                 self.out.mkdir(parents=True, exist_ok=True)
             manifest = self.reopen()
         return manifest
 
-    def _refuse_links(self) -> None:
-        """Raise FolderError if a name in the folder leads outside: writing to it would change other files."""
-        if not self.out.is_dir():
-            return
-        whole = self.out.resolve()
-        for path in sorted(self.out.iterdir()):
-            if path.is_symlink() and not path.resolve().is_relative_to(whole):
-                raise FolderError(
-                    f"{path} is a link out of the folder, and this command writes to the folder",
-                    repair="Remove the link, if the folder is yours",
-                )
-
     def reopen(self) -> Manifest:
         """Mark the folder that grows as incomplete, with the present configuration; return its manifest."""
-        self._refuse_links()
         manifest = self.manifest({}, complete=False)
         write_json(self.out / MANIFEST, manifest.to_dict())
         return manifest
@@ -281,7 +267,7 @@ class Stage:
         for role in here | there:
             if here.get(role) != there.get(role):
                 return f"{self.kind} made from another input ({role})"
-        changes = list(_changes(other.config, self.config, self.defaults, self.measured))
+        changes = list(_changes(other.config, self.config, self.measured))
         if self.seed != other.seed and "seed" not in {key for key, _, _ in changes}:
             changes.append(("seed", other.seed, self.seed))
         if not changes:
@@ -294,17 +280,15 @@ class Stage:
 
 
 def _changes(
-    before: Mapping[str, Any], now: Mapping[str, Any], defaults: Mapping[str, Any], measured: Collection[str] = ()
+    before: Mapping[str, Any], now: Mapping[str, Any], measured: Collection[str] = ()
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Yield each key whose value differs, and both values; a key missing in `before` has its default."""
+    """Yield each key whose value differs, and both values; None for a missing one."""
     for key in [*now, *(key for key in before if key not in now)]:
         if key in measured:
             continue
-        default = defaults.get(key)
-        old, new = before.get(key, default), now.get(key)
+        old, new = before.get(key), now.get(key)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            for inner, *values in _changes(old, new, default if isinstance(default, Mapping) else {}):
-                yield f"{key}.{inner}", *values
+            yield from ((f"{key}.{inner}", *values) for inner, *values in _changes(old, new))
         elif old != new:
             yield key, old, new
 

@@ -191,7 +191,6 @@ def _stage(
         inputs=inputs | sets,
         moves=bool(destination.url),
         reads=inputs,
-        defaults=BuildConfig.defaults(),
     )
     return stage, opened
 

@@ -109,7 +109,6 @@ def _stage(links: str | Path, destination: Destination, config: FetchConfig) -> 
         inputs={"links": links},
         moves=bool(destination.url),
         grows=True,
-        defaults=FetchConfig.defaults(),
     )
     if stage.inputs[0].kind != "links":
         raise FolderError(

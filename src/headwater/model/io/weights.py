@@ -167,7 +167,7 @@ def _shards(index: Path) -> list[Path]:
     for name in names:
         if Path(name).name != name or not (index.parent / name).is_file():
             raise FolderError(f"{index} names {name}, which is not there", repair="Copy the folder again")
-        check_name(index.parent / name, index.parent)
+        check_name(index.parent / name)
     return [index.parent / name for name in names]
 
 
