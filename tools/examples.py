@@ -8,8 +8,7 @@ A page says `<!-- examples/NAME -->`, and the block after it is the file. A bloc
 `text`, and before it `<!-- output -->`, or `<!-- output of examples/NAME -->` for output that `--run` writes. An
 example runs in the root of the repository, and its standard output is shown.
 
-After a comment `<!-- source FILE OBJECT … -->` comes a line of links to these objects in `src/headwater/`. A link
-is kept as long as its line belongs to the object.
+After a comment `<!-- source FILE OBJECT … -->` comes a line with these objects and a link to the file in `src/headwater/`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ ROOT = Path(__file__).resolve().parent.parent
 MARK = re.compile(r"^<!-- (examples/\S+) -->\n(?:```\w*\n.*?^```\n)?", re.M | re.S)
 OUTPUT = "<!-- output -->"
 OUTPUT_OF = re.compile(r"^<!-- output of (examples/\S+\.(?:sh|py)) -->\n(?:```text\n(.*?)^```\n)?", re.M | re.S)
-LINKED_LINE = re.compile(r"`([\w.]+)`\]\([^)]*#L(\d+)\)")
 LANGUAGES = {
     ".py": "python",
     ".sh": "sh",
@@ -61,14 +59,11 @@ def filled(text: str, page: Path) -> str:
 
     def links(match: re.Match[str]) -> str:
         name, wanted = match[1], match[2].split()
-        written = {found: int(line) for found, line in LINKED_LINE.findall(match[3] or "")}
-        target = os.path.relpath(site.source_file(name), page.parent)
-        linked = []
         for one in wanted:
-            first, last = site.source_range(name, one)
-            line = written.get(one, 0)
-            linked.append(f"[`{one}`]({target}#L{line if first <= line <= last else first})")
-        return f"<!-- source {name} {' '.join(wanted)} -->\n→ `{name}`: {', '.join(linked)}\n"
+            site.source_range(name, one)  # raises if the file has no such object
+        target = os.path.relpath(site.source_file(name), page.parent)
+        objects = ", ".join(f"`{one}`" for one in wanted)
+        return f"<!-- source {name} {' '.join(wanted)} -->\n→ {objects} in [`{name}`]({target})\n"
 
     return site.SOURCE.sub(links, MARK.sub(block, text))
 
