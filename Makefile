@@ -61,22 +61,14 @@ check: .venv/.ready-dev
 	$(BIN)/ruff format --check src papers tests benchmarks examples tools
 	$(BIN)/ruff check src papers tests benchmarks examples tools
 	$(BIN)/mypy
-	$(BIN)/python tools/public_names.py --check
 	$(BIN)/python tools/examples.py --check
-	$(BIN)/python tools/evaluation.py --check
-	$(BIN)/python tools/architecture.py --check
-	$(BIN)/python tools/peers.py --check
 	$(BIN)/python benchmarks/everything.py --check
 	$(BIN)/python -m pytest tests/documentation/test_pages.py::test_the_site_builds_without_warnings_or_network
 
 format: .venv/.ready-dev
 	$(BIN)/ruff format src papers tests benchmarks examples tools
 	$(BIN)/ruff check --fix src papers tests benchmarks examples tools
-	$(BIN)/python tools/public_names.py --write
 	$(BIN)/python tools/examples.py --write
-	$(BIN)/python tools/evaluation.py --write
-	$(BIN)/python tools/architecture.py --write
-	$(BIN)/python tools/peers.py --write
 	$(BIN)/python benchmarks/everything.py --write
 
 docs: .venv/.ready-docs

@@ -1,7 +1,4 @@
-"""Draw the packages and their imports: the picture and the table in docs/architecture.md.
-
-python tools/architecture.py --check    fail if the page shows other imports than the source has
-python tools/architecture.py --write    write the picture and the table
+"""Draw the packages and their imports, as a picture and a table. `tools/pages.py` puts them into a page.
 
 A package here is a folder of src/headwater/ or a module directly in it.
 """
@@ -10,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import html
-import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -19,8 +15,6 @@ from public_names import summary
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "headwater"
-PAGE, PICTURE = ROOT / "docs" / "architecture.md", ROOT / "docs" / "architecture.svg"
-START, END = "<!-- packages -->", "<!-- /packages -->"
 # The picture, in pixels.
 BOX_HEIGHT, CHARACTER, ROW, GAP, MARGIN = 30, 8.2, 78, 22, 20
 STYLE = """
@@ -132,23 +126,3 @@ def table(graph: Mapping[str, set[str]]) -> str:
         what = summary(place if place.is_file() else PACKAGE / f"{package}.py")
         parts.append(f"| {layer[package]} | `{package}` | {what} | {', '.join(sorted(graph[package])) or '–'} |")
     return "\n".join(parts)
-
-
-def main(arguments: list[str]) -> int:
-    """Check or write both. Return the exit status."""
-    graph = packages()
-    page = PAGE.read_text(encoding="utf-8")
-    before, after = page.split(START)[0], page.split(END)[1]
-    wanted = {PAGE: f"{before}{START}\n{table(graph)}\n{END}{after}", PICTURE: picture(graph)}
-    if arguments == ["--write"]:
-        for path, content in wanted.items():
-            path.write_text(content, encoding="utf-8")
-        return 0
-    wrong = [p for p, content in wanted.items() if not p.is_file() or p.read_text(encoding="utf-8") != content]
-    for path in wrong:
-        print(f"{path.name} shows other imports than the source has: python tools/architecture.py --write")
-    return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,7 +1,4 @@
-"""Write the generated parts of docs/evaluation.md, and docs/published.md, from the code.
-
-python tools/evaluation.py --write             the protocols, the verification, the papers' tables
-python tools/evaluation.py --check             exit with status 1 if one of them is out of date
+"""The tables of the evaluation page, and the page of the papers' numbers: `tools/pages.py` writes them.
 
 The verification comes from docs/verification.json, which `python -m headwater_papers.verification --json` writes.
 """
@@ -9,7 +6,6 @@ The verification comes from docs/verification.json, which `python -m headwater_p
 from __future__ import annotations
 
 import json
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +14,7 @@ from headwater.evaluation import TASKS
 from headwater_papers.paper_tables import GPT1, GPT1_COLUMNS, SIZES, TABLES, gpt1, markdown
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs/evaluation.md"
 PROTOCOLS = ROOT / "docs/protocols.toml"
-PUBLISHED = ROOT / "docs/published.md"
 VERIFICATION = ROOT / "docs/verification.json"
 PARTS = {"mnli-mm", "race-m", "race-h"}  # of sets that are counted as a whole
 
@@ -100,31 +94,3 @@ def gpt2_ahead() -> list[str]:
         name = column.split()[0].split("-")[0]
         found[name] = found.get(name, True) and (now < before if column in lower else now > before)
     return [name for name, ahead in found.items() if ahead]
-
-
-def filled(text: str) -> str:
-    """Return the page with its generated parts."""
-    for name, lines in (("protocols", protocols()), ("verification", verification())):
-        start, end = f"<!-- generated: {name} -->\n", f"<!-- end: {name} -->"
-        before, _, rest = text.partition(start)
-        text = before + start + "\n".join(lines) + "\n" + end + rest.partition(end)[2]
-    return text
-
-
-def main() -> int:
-    """Check or write both pages. Return the exit status."""
-    wanted = {PAGE: filled(PAGE.read_text(encoding="utf-8")), PUBLISHED: "\n".join(published()) + "\n"}
-    stale = [
-        page for page, text in wanted.items() if not page.exists() or page.read_text(encoding="utf-8") != text
-    ]
-    if "--write" in sys.argv:
-        for page in stale:
-            page.write_text(wanted[page], encoding="utf-8")
-        return 0
-    for page in stale:
-        print(f"{page.relative_to(ROOT)} is out of date: python tools/evaluation.py --write")
-    return 1 if stale else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,7 +8,8 @@ A page says `<!-- examples/NAME -->`, and the block after it is the file. A bloc
 `text`, and before it `<!-- output -->`, or `<!-- output of examples/NAME -->` for output that `--run` writes. An
 example runs in the root of the repository, and its standard output is shown.
 
-After a comment `<!-- source FILE OBJECT … -->` comes a line with these objects and a link to the file in `src/headwater/`.
+After a comment `<!-- source FILE OBJECT … -->` comes a line with these objects and a link to the file in
+`src/headwater/`.
 """
 
 from __future__ import annotations

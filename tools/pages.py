@@ -4,7 +4,9 @@
 
 The folder is replaced; `make docs` then builds build/site from it.
 
-Each command has a page made from its help, and each public name one made from its docstrings. A comment
+Each command has a page made from its help, and each public name one made from its docstrings. The lists of the
+public names, of the papers' numbers, of the packages and of the protocols are made from the code: a comment
+`<!-- made: NAME -->` in a page is replaced by its list. A comment
 `<!-- source FILE OBJECT … -->` in a page, and the links to the lines of the code that `tools/examples.py` writes
 after it, are replaced by the source of these objects. The results that experiments wrote into `papers/results/`
 are listed if there are any.
@@ -22,6 +24,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import architecture
+import public_names
+
+import evaluation
 import headwater
 from headwater.cli.main import LazyGroup
 
@@ -79,6 +85,9 @@ NAVIGATION = {
         "extending/command",
     ),
 }
+# On the site, a link to this file leads to the page of the papers' numbers.
+PAPER_TABLES = "papers/src/headwater_papers/paper_tables.toml"
+MADE = re.compile(r"<!-- made: (\w+) -->")
 SOURCE = re.compile(r"^<!-- source (\S+)((?: \S+)+) -->\n(→ .*\n)?", re.M)
 
 
@@ -96,8 +105,20 @@ def main() -> int:
         for caption, names in NAVIGATION.items():
             listed = "\n".join(names)
             index.write(f"\n```{{toctree}}\n:caption: {caption}\n:hidden:\n\n{listed}\n```\n")
+    (out / "public-names.md").write_text(public_names.page(), encoding="utf-8")
+    (out / "published.md").write_text("\n".join(evaluation.published()) + "\n", encoding="utf-8")
+    graph = architecture.packages()
+    (out / "architecture.svg").write_text(architecture.picture(graph), encoding="utf-8")
+    picture = "![The packages, and what each of them imports](architecture.svg)"
+    made = {
+        "packages": f"{picture}\n\n{architecture.table(graph)}",
+        "protocols": "\n".join(evaluation.protocols()),
+        "verification": "\n".join(evaluation.verification()),
+    }
     for path in out.rglob("*.md"):
         text = path.read_text(encoding="utf-8").replace("../papers/results/", "results/")
+        text = text.replace(f"../{PAPER_TABLES}", "published.md")
+        text = MADE.sub(lambda match: made[match[1]], text)
         path.write_text(with_sources(text), encoding="utf-8")
     lists = {"commands": command_pages(), "calls": call_pages()}
     for folder, pages in lists.items():

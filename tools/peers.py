@@ -1,14 +1,13 @@
-"""Count what the tests of other servers assert of this one, and what of it is refused on purpose.
+"""Compare the counts of tests/peers/asked.toml with the source of a peer.
 
-python tools/peers.py --check    fail if the table of docs/serving.md is not that of tests/peers/asked.toml
-python tools/peers.py --write    write the table
-python tools/peers.py --count vLLM=FOLDER …    compare the counts with a peer's source
+python tools/peers.py vLLM=FOLDER …
+
+asked.toml lists what the tests of other servers assert of this one, and what of it is refused on purpose.
 """
 
 from __future__ import annotations
 
 import ast
-import re
 import sys
 import tomllib
 from collections import Counter
@@ -18,8 +17,6 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 ASKED = ROOT / "tests" / "peers" / "asked.toml"
-PAGE = ROOT / "docs" / "serving.md"
-PART = re.compile(r"(?<=<!-- tools/peers\.py -->\n).*?(?=<!-- end -->)", re.S)
 
 
 def entries(peer: dict[str, Any], kind: str) -> Iterator[tuple[str, str, int, str]]:
@@ -27,24 +24,6 @@ def entries(peer: dict[str, Any], kind: str) -> Iterator[tuple[str, str, int, st
     for file, tests in peer.get(kind, {}).items():
         for test, (count, name) in tests.items():
             yield file, test, count, name
-
-
-def table() -> str:
-    """Return the peers with their counts, and the reasons with theirs."""
-    asked = tomllib.loads(ASKED.read_text(encoding="utf-8"))
-    rows = ["| tests of | tests | assertions | held | refused |", "|---|---|---|---|---|"]
-    reasons: dict[str, Counter[str]] = {reason: Counter() for reason in asked["reasons"]}
-    for peer in asked["peer"]:
-        held, refused = (list(entries(peer, kind)) for kind in ("held", "refused"))
-        for _, _, count, reason in refused:
-            reasons[reason][peer["name"]] += count
-        tests = len({(file, test) for file, test, *_ in [*held, *refused]})
-        kept, other = (sum(count for _, _, count, _ in part) for part in (held, refused))
-        rows.append(f"| {peer['name']} {peer['version']} | {tests} | {kept + other} | {kept} | {other} |")
-    rows += ["", "| refused on purpose | assertions |", "|---|---|"]
-    for reason, counts in reasons.items():
-        rows.append(f"| {asked['reasons'][reason]} | {', '.join(f'{name} {n}' for name, n in counts.items())} |")
-    return "\n".join(rows) + "\n"
 
 
 def assertions(source: Path) -> Counter[str]:
@@ -80,23 +59,10 @@ def differences(name: str, folder: Path) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command line and return its exit status."""
-    page = PAGE.read_text(encoding="utf-8")
-    wanted = PART.sub(lambda _: table(), page)
-    if arguments == ["--write"]:
-        PAGE.write_text(wanted, encoding="utf-8")
-    elif arguments == ["--check"]:
-        if page != wanted:
-            print("docs/serving.md: run python tools/peers.py --write", file=sys.stderr)
-            return 1
-    elif arguments[:1] == ["--count"]:
-        found = [line for one in arguments[1:] for line in differences(*_named(one))]
-        print("\n".join(found))
-        return 1 if found else 0
-    else:
-        print(__doc__, file=sys.stderr)
-        return 2
-    return 0
+    """Print the differences from the peers that are named. Return the exit status."""
+    lines = [line for argument in arguments for line in differences(*_named(argument))]
+    print("\n".join(lines))
+    return 1 if lines else 0
 
 
 def _named(argument: str) -> tuple[str, Path]:

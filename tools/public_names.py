@@ -1,24 +1,18 @@
-"""List the public names of every package, each with its first sentence, in docs/public-names.md.
-
-python tools/public_names.py --check    fail if the page lists other names or sentences than the source has
-python tools/public_names.py --write    write the page
-"""
+"""The page of the public names of every package, each with its first sentence. `tools/pages.py` writes it."""
 
 from __future__ import annotations
 
 import ast
 import re
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "headwater"
 PAPERS = ROOT / "papers" / "src" / "headwater_papers"
-PAGE = ROOT / "docs" / "public-names.md"
 INTRO = """# Public names
 
 A package is used only through `from headwater.PACKAGE import NAME`; its modules may change. This page lists every
-such name with the first sentence of its description. `python tools/public_names.py --write` writes it.
+such name with the first sentence of its description.
 `tests/test_architecture.py` fails if other code imports anything else.
 """
 # A full stop ends a sentence unless it belongs to an abbreviation.
@@ -101,17 +95,3 @@ def page() -> str:
         parts += [f"| `{one}` | {sentence} |" for one, sentence in public(folder).items()]
         parts.append("")
     return "\n".join(parts).rstrip() + "\n"
-
-
-def main() -> int:
-    """Check or write the page. Return the exit status."""
-    if sys.argv[1:] == ["--write"]:
-        PAGE.write_text(page(), encoding="utf-8")
-    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page():
-        print(f"{PAGE.relative_to(ROOT)} is out of date: run make format")
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,3 +1,2 @@
 cp examples/extending/shouting.py src/headwater/corpus/filters/
 patch -p1 < examples/extending/step.patch
-python tools/public_names.py --write

@@ -25,11 +25,6 @@ def section(text: str, begin: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table[1].splitlines()]
 
 
-def test_the_front_page_is_short() -> None:
-    assert len(read("README.md").encode()) <= 8_000
-    assert len(read("README.ko.md")) <= 8_000
-
-
 @pytest.mark.parametrize("name", [*READMES, "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"])
 def test_every_link_of_the_top_pages_leads_to_a_file(name: str) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", read(name)):
@@ -91,7 +86,5 @@ def test_every_path_that_contributing_names_exists() -> None:
     text = re.sub(r"^```.*?^```$", "", read("CONTRIBUTING.md"), flags=re.M | re.S)  # its example makes new files
     named = set(re.findall(r"`([\w./-]*(?:/|\.(?:py|c|md|toml)))`", text))
     named |= set(re.findall(r"(?<=[ `])(?:tests|tools|benchmarks|examples)/[\w./]*\w", text))
-    assert len(section(text, "question: where is …")) >= 20
-    assert len(named) > 40
     for path in sorted(named):
         assert (ROOT / path).exists() or (PACKAGE / path).exists(), path

@@ -14,7 +14,6 @@ import examples
 import pages
 import pytest
 
-import evaluation
 import headwater
 from headwater.cli.main import COMMANDS
 from headwater.corpus.web.links import COLUMNS
@@ -127,10 +126,3 @@ def test_the_formats_page_names_the_keys_of_the_code() -> None:
     assert named("results/") == {field.name for one in results for field in dataclasses.fields(one)}
     assert named("links/") == set(COLUMNS)
     assert named("headwater.json") == set(Manifest.model_fields)
-
-
-def test_pages_show_the_protocols_and_numbers_of_the_code() -> None:
-    assert evaluation.PAGE.read_text(encoding="utf-8") == evaluation.filled(
-        evaluation.PAGE.read_text(encoding="utf-8")
-    )
-    assert evaluation.PUBLISHED.read_text(encoding="utf-8") == "\n".join(evaluation.published()) + "\n"

@@ -12,7 +12,6 @@ FOLDERS = ("benchmarks", "docs", "examples", "papers", "recipes", "src", "tests"
 NAMED = re.compile(rf"(?<![\w./~$}}-])(?:{'|'.join(FOLDERS)})/[\w./-]*\w/?")
 READ = ("*.md", "docs/**/*.md", "examples/**/*.*", "src/**/*.py", "src/**/*.toml", "src/**/*.md", "tools/*.py")
 READ += ("benchmarks/*.py", "papers/**/*.py", "papers/**/*.toml", "papers/*.md")
-WRITTEN = {"CHANGELOG.md"}  # it also tells of paths that left
 PLACEHOLDER = re.compile(r"(?:^|/)[A-Z]{3,}(?=[./]|$)|^examples/s$")  # a name to fill in; a rate
 MADE = {"tests/corpus/filters/test_shouting.py"}  # by the reader of the page
 
@@ -21,7 +20,7 @@ def named_paths() -> list[tuple[str, str]]:
     files = {path for pattern in READ for path in ROOT.glob(pattern) if path.is_file()}
     shown = sorted(path.relative_to(ROOT).as_posix() for path in files)
     found = [(name, re.findall(NAMED, (ROOT / name).read_text("utf-8", "replace"))) for name in shown]
-    return [(name, path) for name, paths in found for path in paths if name not in WRITTEN]
+    return [(name, path) for name, paths in found for path in paths]
 
 
 def is_there(path: str) -> bool:
