@@ -16,7 +16,7 @@ from headwater import shipped
 from headwater.cli.main import main
 from headwater.corpus import BuildConfig, build_corpus
 from headwater.errors import DataError, FolderError
-from headwater.inference import LanguageModel, load
+from headwater.inference import LanguageModel
 from headwater.model import build_model, preset
 from headwater.pretraining import PretrainConfig
 from headwater.pretraining.recipe import resolve
@@ -248,27 +248,13 @@ def test_a_korean_text_continues_from_the_korean_model(
     assert choose_start(tmp_path / "gpt2-mini-ko", 1_000) is None
 
 
-@pytest.mark.parametrize("line", ["The river runs to the sea at {}.", "강물은 바다로 {} 번 흐른다."])
-def test_a_few_lines_continue_a_shipped_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str
-) -> None:
-    tokenizer = Tokenizer.train([line * 9], kind="gpt2", vocab_size=275, special_tokens=["<|endoftext|>"])
-    config = preset("gpt2-pico", layers=1, width=16, heads=2, vocabulary=tokenizer.vocabulary_size)
-    LanguageModel(build_model(config, seed=1), tokenizer).save(tmp_path / "shelf" / shipped.DEFAULT)
-    monkeypatch.setattr("headwater.shipped.catalogue.FOLDER", tmp_path / "shelf")
-    text, out = tmp_path / "text.txt", tmp_path / "out"
-    text.write_text("".join(f"{line.format(number)}\n" for number in range(26)), encoding="utf-8")
-    assert main(["quickstart", str(text), "--out", str(out), "--minutes", "0.1"]) == 0
-    said = capsys.readouterr().err
-    assert "Expect the words and the form of the text" in said
-    assert "this takes about" not in said, "the time of a longer text"
-    run, tokens = open_folder(out / "run", "run"), open_folder(out / "tokens", "tokens").config
-    counts = {part: tokens["counts"][part]["tokens"] for part in ("train", "validation")}
-    assert run.config["context"] < counts["validation"] < counts["train"]
-    assert run.config["steps"] * BATCH * run.config["context"] >= 3 * counts["train"]
-    assert (out / "report.html").exists()
-    assert load(out / "run/model").config.context == config.context
-    assert len(load(out / "run/model").generate("a", max_tokens=100, min_tokens=100, seed=1)) > 0
+def test_a_short_text_is_told_how_much_is_needed(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("".join(f"The river runs to the sea at {n}.\n" for n in range(26)))
+    with pytest.raises(
+        DataError, match=r"too short: \d+ B, \d+ tokens; expected about [\d.]+ kB\. Gather more text"
+    ):
+        quickstart(tmp_path / "out", minutes=0.1, text=[tmp_path / "text.txt"])
+    assert not (tmp_path / "out" / "tokens").exists()
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,13 @@ from headwater import shipped
 from headwater.config import read_toml, recipes_folder
 from headwater.corpus import BuildConfig, build_corpus, read_documents, split
 from headwater.device import choose_device
+from headwater.display import byte_size
 from headwater.errors import DataError, FolderError, UsageError, resumable
 from headwater.evaluation import EvaluateConfig, evaluate
 from headwater.finetuning import FinetuneConfig, finetune
+from headwater.model import load_config
 from headwater.pretraining import MINIMUM_TOKENS, PretrainConfig, pack, pretrain, seconds_per_update
 from headwater.quickstart.labels import make_labels
-from headwater.quickstart.little_text import MOST_BYTES, LittleText, little_text, named_bytes
 from headwater.quickstart.samples import write_samples
 from headwater.reading import read_json
 from headwater.report import measured_lines, report
@@ -95,7 +96,7 @@ def quickstart(
 
     text: the user's own files. text_field: the field of their rows with the text. encoding: theirs, if it is not
     clear. device: of every stage with a model, as in `headwater.load`. The minutes also limit what the other
-    stages read (TEXT_BYTES, SCORED); very little text does not need them (`little`).
+    stages read (TEXT_BYTES, SCORED).
 
     Raises UsageError if minutes are not positive and finite or the device cannot be used, DataError for text that
     cannot be used, FolderError if `out` has a quickstart of another seed, text or number of minutes.
@@ -108,16 +109,15 @@ def quickstart(
     corpus, tokens, run = (out / name for name in ("corpus", "tokens", "run"))
     gathered = None if text else math.ceil(minutes * TEXT_BYTES)
     rules = BuildConfig.build({"text_field": text_field, "encoding": encoding, "python_docs_bytes": gathered})
-    size, initial, little = _gather(out, minutes, text, rules, seed, progress)
-    held_out = VALIDATION if little is None else little.held_out
+    size, initial = _gather(out, minutes, text, rules, seed, progress)
     tokenizer, ladder = _candidates(initial, corpus, out / "tokenizer", size, progress)
-    _pack(corpus, tokenizer, tokens, held_out, little, progress)
-    recipe = choose_recipe(ladder, tokens, run, minutes, seed, device, progress, little)
+    _pack(corpus, size, tokenizer, initial, tokens, progress)
+    recipe = choose_recipe(ladder, tokens, run, minutes, seed, device, progress)
     model = pretrain(recipe, tokens, run, progress=progress)
-    prompts = choose_prompts(corpus, held_out)
+    prompts = choose_prompts(corpus)
     write_samples(model, prompts, out / "samples", seed=seed, device=device, progress=progress)
 
-    labels = _labels(corpus, out / "labels", held_out, seed, progress)
+    labels = _labels(corpus, out / "labels", seed, progress)
     results = evaluate(
         model,
         ["heldout", *(["continuation.four"] if "continuation" in labels else [])],
@@ -145,27 +145,19 @@ def quickstart(
 
 def _gather(
     out: Path, minutes: float, text: Sequence[Path], rules: BuildConfig, seed: int, progress: Progress
-) -> tuple[int, str | None, LittleText | None]:
-    """Gather the corpus in `out`, and tell the user what follows from its size.
-
-    Returns its bytes, the shipped model to continue from, and how it is read if it is very little text.
-    """
+) -> tuple[int, str | None]:
+    """Gather the corpus in `out`; return its bytes and the shipped model to continue from."""
     corpus, is_new = out / "corpus", not (out / ASKED).exists()
-    may_be_little = bool(text) and named_bytes(text) <= MOST_BYTES
-    if is_new and not may_be_little:
+    if is_new:
         progress.note(_forecast(minutes))
     build_corpus([*text] or [BUILT_IN], corpus, rules, progress=progress)
     if is_new:
         write_json(out / ASKED, {"minutes": minutes, "seed": seed})
     size = sum(len(document.text.encode()) for _, document in split(corpus, VALIDATION))
     initial = choose_start(corpus, size) if text else None
-    little = None if initial is None else little_text(corpus, size, initial, VALIDATION)
-    if is_new and may_be_little and little is None:
-        progress.note(_forecast(minutes))
     if initial is not None:
-        continued = f"{size / 1e6:.1f} MB of text: training continues from the shipped {initial}"
-        progress.note(continued if little is None else little.expectation(initial))
-    return size, initial, little
+        progress.note(f"{size / 1e6:.1f} MB of text: training continues from the shipped {initial}")
+    return size, initial
 
 
 def _forecast(minutes: float) -> str:
@@ -191,27 +183,31 @@ def _candidates(
     return out, [PretrainConfig.build({key: recipe[key] for key in RECIPE_KEYS}) for recipe in recipes]
 
 
-def _pack(
-    corpus: Path, tokenizer: Path, out: Path, held_out: float, little: LittleText | None, progress: Progress
-) -> None:
-    """Pack the corpus; raise DataError for too little text."""
+def _pack(corpus: Path, size: int, tokenizer: Path, initial: str | None, out: Path, progress: Progress) -> None:
+    """Pack the corpus of `size` bytes; raise DataError, which says how much text is needed, if it is too short."""
+    window = 0 if initial is None else load_config(tokenizer).context
+    minimum = max(MINIMUM_TOKENS, window + 1)
     try:
-        minimum = MINIMUM_TOKENS if little is None else little.window + 1
-        pack(corpus, tokenizer, out, held_out, minimum=minimum, progress=progress)
-    except DataError as error:  # the repair names an option that only `headwater pack` has
+        pack(corpus, tokenizer, out, VALIDATION, minimum=minimum, progress=progress)
+    except DataError as error:
+        encoder = Tokenizer.load(tokenizer)
+        tokens = sum(len(encoder.encode(document.text)) for document in read_documents(corpus))
+        if tokens * VALIDATION > 2 * minimum:
+            raise
+        needed = 2 * minimum / VALIDATION * size / max(1, tokens)
         raise DataError(
-            error.seen,
-            expected=error.expected,
-            repair="Gather more text; in English or Korean, some ten lines are enough",
-        ) from None
+            f"{corpus} is too short: {byte_size(size)}, {tokens:,} tokens",
+            expected=f"about {byte_size(needed)}",
+            repair="Gather more text",
+        ) from error
 
 
-def _labels(corpus: Path, out: Path, held_out: float, seed: int, progress: Progress) -> dict[str, Path]:
+def _labels(corpus: Path, out: Path, seed: int, progress: Progress) -> dict[str, Path]:
     """Make the labels folders of both tasks, as far as the text is enough, and return them by task."""
     labels = {}
     for task in ("source", "continuation"):
         try:
-            make_labels(corpus, task, out / task, held_out, seed=seed, progress=progress)
+            make_labels(corpus, task, out / task, VALIDATION, seed=seed, progress=progress)
             labels[task] = out / task
         except DataError as error:  # a short text can be enough for a model, but not for labels
             progress.note(f"left out: {error.seen}")
@@ -273,7 +269,6 @@ def choose_recipe(
     seed: int,
     device: str,
     progress: Progress,
-    little: LittleText | None = None,
 ) -> PretrainConfig:
     """Return the recipe of the largest model that reads enough tokens in the minutes, as measured on the device.
 
@@ -285,8 +280,6 @@ def choose_recipe(
     if has_manifest(run):  # the first file of a run
         begun = read_manifest(run).config
         return PretrainConfig.build(begun, {"init_from": ladder[0].init_from, "device": device})
-    if little is not None and ladder[0].init_from is not None:
-        return little.recipe(ladder[0].init_from, seed, device)
     progress.start("choosing a size")
     chosen, steps = ladder[0], 0
     for recipe in ladder:
@@ -310,9 +303,9 @@ def choose_recipe(
     )
 
 
-def choose_prompts(corpus: Path, share: float = VALIDATION) -> list[str]:
+def choose_prompts(corpus: Path) -> list[str]:
     """Return evenly spaced beginnings of held-out documents, or of paragraphs if there are few documents."""
-    held_out = [document.text for part, document in split(corpus, share) if part == "validation"]
+    held_out = [document.text for part, document in split(corpus, VALIDATION) if part == "validation"]
     if len(held_out) < SAMPLE_PROMPTS:
         paragraphs = (list(filter(str.strip, text.split("\n\n")[1:])) or [text] for text in held_out)
         held_out = list(chain.from_iterable(paragraphs))

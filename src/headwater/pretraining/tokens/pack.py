@@ -311,7 +311,7 @@ def _check_lengths(plan: PackPlan, counts: Counts) -> None:
         tokens = counts[part]["tokens"]
         if tokens >= plan.minimum:
             continue
-        repair = "Gather more text, or continue a shipped model: headwater quickstart FILE"
+        repair = "Gather more text"
         total = sum(count["tokens"] for count in counts.values())
         if part == "validation" and total * 0.5 > 2 * plan.minimum:
             needed = min(0.5, max(2 * plan.minimum / total, 2 * plan.validation))  # more is not allowed
