@@ -24,7 +24,7 @@ from headwater.shipped import DEFAULT
 from headwater.storage import say
 
 if TYPE_CHECKING:
-    from headwater.inference import Generation, Options
+    from headwater.inference import GenerateOptions, Generation
 
 _MOST_SAMPLES = 100_000  # they wait in memory, about 3 kB each
 
@@ -90,7 +90,7 @@ def generate(
     )
     prompt = lm.as_read(prompt)
     seed = fresh_seed() if seed is None else seed
-    options: Options = {
+    options: GenerateOptions = {
         "max_tokens": max_tokens,
         "min_tokens": min_tokens,
         "temperature": temperature,

@@ -10,8 +10,9 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from headwater import shipped
 from headwater.errors import FolderError, UsageError
@@ -22,7 +23,6 @@ from headwater.inference.engine import Engine, Generation, text_pieces
 from headwater.inference.network import Network, Precision
 from headwater.inference.request import (
     GenerateOptions,
-    Options,
     Request,
     encode_prompts,
     require_ids,
@@ -80,7 +80,6 @@ class LanguageModel:
         self._model: Model | None = model
         self._embedding = embedding or EmbeddingRule()
         self._read = read
-        self._said_top_k = False
         self._handed_out = read is None  # whether a caller may have the module, and change it
         self._lock = threading.RLock()
         self._network: Network | None = None
@@ -143,43 +142,30 @@ class LanguageModel:
     @overload
     def generate(self, prompt: Sequence[str], **options: Unpack[GenerateOptions]) -> list[str]: ...
 
-    def generate(
-        self,
-        prompt: str | Sequence[str],
-        *,
-        max_tokens: int | None = None,
-        min_tokens: int = 0,
-        temperature: float = 0.8,
-        top_k: int = 40,
-        top_p: float = 1.0,
-        repetition_penalty: float = 1.0,
-        stop: str | Sequence[str] = (),
-        seed: int | None = None,
-        sample: int = 0,
-        beyond_context: Literal["refuse", "shift"] = "refuse",
-    ) -> str | list[str]:
+    def generate(self, prompt: str | Sequence[str], **options: Unpack[GenerateOptions]) -> str | list[str]:
         """Continue a prompt, or each of several; return the text after it.
 
         The same prompt, seed and options give the same text, alone or next to others. An empty prompt starts a
         new text, after `<|endoftext|>`.
 
-        max_tokens: the most tokens to generate; None is 128, or what the context leaves.
-        min_tokens: the fewest tokens to generate.
-        temperature: lower is safer, higher more varied; 0 always takes the most probable token.
-        top_k: choose among the k most probable tokens; 0, or more than there are, is all.
-        top_p: choose among the most probable tokens whose probabilities add up to p.
-        repetition_penalty: above 1 makes tokens that occurred less probable.
-        stop: texts before which the continuation ends.
-        seed: the seed of the random choices; None is a new one at each call.
-        sample: the index of the continuation among those of one prompt and seed.
-        beyond_context: "refuse" raises UsageError for more tokens than the context holds; "shift" drops its
-            older half whenever it is full.
+        max_tokens: the most tokens to generate; None (the default) is 128, or what the context leaves.
+        min_tokens (0): the fewest tokens to generate.
+        temperature (0.8): lower is safer, higher more varied; 0 always takes the most probable token.
+        top_k (40): choose among the k most probable tokens; 0, or more than there are, is all.
+        top_p (1): choose among the most probable tokens whose probabilities add up to p.
+        min_p (0): choose among the tokens with at least this share of the largest probability.
+        repetition_penalty (1): above 1 makes tokens that occurred less probable.
+        presence_penalty, frequency_penalty (0): what is subtracted from the logits of generated tokens, once or
+            for each time.
+        bias: what is added to the logit of each token id.
+        stop: texts before which the continuation ends; stop_tokens: ids of such tokens.
+        ignore_end (False): whether to continue after tokens that end a text.
+        seed: the seed of the random choices; None (the default) is a new one at each call.
+        sample (0): the index of the continuation among those of one prompt and seed.
+        beyond_context: "refuse" (the default) raises UsageError for more tokens than the context holds; "shift"
+            drops its older half whenever it is full.
         """
-        options: GenerateOptions = {
-            **{"max_tokens": max_tokens, "min_tokens": min_tokens, "temperature": temperature, "top_k": top_k},
-            **{"top_p": top_p, "repetition_penalty": repetition_penalty, "stop": stop},
-            **{"seed": seed, "sample": sample, "beyond_context": beyond_context},
-        }
+        options = _DEFAULTS | options
         requests = [self.request(text, **options) for text in ([prompt] if isinstance(prompt, str) else prompt)]
         engine = self.engine
         running: list[Generation] = []
@@ -197,19 +183,19 @@ class LanguageModel:
 
         The continuation is queued by this call. Leaving the loop, or deleting the iterator, cancels it.
         """
-        generation = self.submit(prompt, **cast(GenerateOptions, {**_DEFAULTS, **options}))
+        generation = self.submit(prompt, **(_DEFAULTS | options))
         pieces = text_pieces(generation)
         next(pieces)  # enter its `try`: closing a generator that was never started runs no `finally`
         return pieces
 
-    def submit(self, prompt: str, **options: Unpack[Options]) -> Generation:
+    def submit(self, prompt: str, **options: Unpack[GenerateOptions]) -> Generation:
         """Start a continuation; iterate over it for tokens, log-probabilities and text.
 
         The defaults are those of `inference.request` and `inference.sampling`: temperature 1, no filter, seed 0.
         """
         return self.engine.submit(self.request(prompt, **options))
 
-    def request(self, prompt: str | Sequence[int], **given: Unpack[Options]) -> Request:
+    def request(self, prompt: str | Sequence[int], **given: Unpack[GenerateOptions]) -> Request:
         """Return the Request of a prompt, text or token ids; raise UsageError for a wrong option."""
         ids = self.encode_prompts([prompt])[0] if isinstance(prompt, str) else [int(token) for token in prompt]
         options: dict[str, Any] = dict(given)
@@ -218,11 +204,7 @@ class LanguageModel:
         stop = [options.get("stop")] if isinstance(options.get("stop"), str) else options.get("stop")
         if isinstance(stop, list | tuple):
             options["stop"] = tuple(self.as_read(text) if isinstance(text, str) else text for text in stop)
-        request = Request.build({"prompt": tuple(ids), **options}, source="the request")
-        if request.top_k > self.config.vocabulary and not self._said_top_k:
-            self._said_top_k = True
-            _LOG.warning("top-k %d: the model has %d tokens, so it is off", request.top_k, self.config.vocabulary)
-        return request
+        return Request.build({"prompt": tuple(ids), **options}, source="the request")
 
     def as_read(self, text: str) -> str:
         """Return a text as the model reads it: in composed form, unless `compose` is off."""
@@ -306,6 +288,18 @@ class LanguageModel:
             model = self._whole_model() if self._read is None or self._handed_out else self._read(torch.float32)
             save_model(model, work, tokenizer=self._tokenizer)
             self._embedding.copy_files(work)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the module, the tokenizer and the settings, so that a pickle does not need the folder."""
+        with self._lock:
+            join = partial(
+                LanguageModel,
+                precision=self.precision,
+                slots=self.slots,
+                compose=self.compose,
+                embedding=self._embedding,
+            )
+            return join, (self._whole_model(), self._tokenizer)
 
     def __repr__(self) -> str:
         config = self.config

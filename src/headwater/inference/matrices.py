@@ -17,28 +17,29 @@ from headwater.inference.network import Matrix, Precision
 from headwater.native import PackedMatrix
 
 
-def arrange(weight: Tensor, bias: Tensor | None, precision: Precision, *, consume: bool = False) -> Matrix:
-    """Return a matrix (out, in) and its bias (out,) at a precision; with `consume` it may keep `weight` itself."""
+def arrange(weight: Tensor, bias: Tensor | None, precision: Precision, *, shared: bool = False) -> Matrix:
+    """Return a matrix (out, in) and its bias (out,) at a precision; `shared`: it may keep `weight` itself."""
     if precision == "int8":
         kernels = native.kernels()
         assert kernels is not None  # `choose_precision` requires them
         return PackedMatrix(kernels, weight, bias, precision)
-    return Dense(weight, bias, torch.float32 if precision == "fp32" else torch.bfloat16, consume=consume)
+    return Dense(weight, bias, torch.float32 if precision == "fp32" else torch.bfloat16, shared=shared)
 
 
-def owned(tensor: Tensor, dtype: torch.dtype, consume: bool = False) -> Tensor:
-    """Return a tensor's values in a dtype: a copy, unless `consume` allows the tensor itself."""
-    return tensor.detach().to(dtype, copy=not consume)
+def owned(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a copy of a tensor in a dtype: the tensor itself may be mapped from a file that others write."""
+    return tensor.detach().to(dtype, copy=True)
 
 
 class Dense:
     """Weights in float32 or bfloat16; the product is in their dtype."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, *, consume: bool = False) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, *, shared: bool = False) -> None:
         self.dtype = dtype
         self.bias = None if bias is None else owned(bias, dtype)
         packed = _packed(weight.detach().to(dtype))
-        self.packed, self.weight = packed is not None, owned(weight, dtype, consume) if packed is None else packed
+        self.packed = packed is not None
+        self.weight = (weight if shared else owned(weight, dtype)) if packed is None else packed
 
     def __call__(self, x: Tensor) -> Tensor:
         """(rows, in) -> (rows, out)."""

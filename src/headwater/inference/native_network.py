@@ -84,8 +84,8 @@ class NativeNetwork:
             shape,
             precision,
             _layers(blocks, consume),
-            owned(tokens, self.dtype, consume),
-            owned(positions, self.dtype, consume),
+            owned(tokens, self.dtype),
+            owned(positions, self.dtype),
             Affine(final.weight, final.bias) if final else None,
             output_rows(model, tokens),
         )

@@ -83,26 +83,24 @@ class Request(Sampling):
 
 
 class GenerateOptions(TypedDict, total=False):
-    """The keyword arguments of `generate`."""
+    """How to continue a prompt, for Python, the command line and the server; `Request` describes each option."""
 
     max_tokens: int | None
     min_tokens: int
     temperature: float
     top_k: int
     top_p: float
+    min_p: float
     repetition_penalty: float
-    stop: str | Sequence[str]
-    seed: int | None
-    sample: int
-    beyond_context: Literal["refuse", "shift"]
-
-
-class Options(GenerateOptions, total=False):
-    """The keyword arguments of `LanguageModel.submit` and `request`: length, sampling, stops and penalties."""
-
     presence_penalty: float
     frequency_penalty: float
     bias: Mapping[int, float]
+    stop: str | Sequence[str]
+    stop_tokens: Sequence[int]
+    ignore_end: bool
+    seed: int | None
+    sample: int
+    beyond_context: Literal["refuse", "shift"]
     alternatives: int | None
 
 

@@ -74,12 +74,12 @@ class TorchNetwork:
     def of(cls, model: Transformer, precision: Precision, *, consume: bool = False) -> TorchNetwork:
         """Read a model's weights; see `backends.open_network`."""
         dtype = table_dtype(precision)
-        tokens, positions = (owned(table.weight, dtype, consume) for table in (model.tokens, model.positions))
-        output = arrange(output_rows(model, tokens), None, precision, consume=True)
+        tokens, positions = (owned(table.weight, dtype) for table in (model.tokens, model.positions))
+        output = arrange(output_rows(model, tokens), None, precision, shared=True)
         blocks = [block for block in model.blocks if isinstance(block, Block)]
         layers = []
         for block in blocks:
-            matrices = [arrange(*pair, precision, consume=consume) for pair in read_matrices(block, consume)]
+            matrices = [arrange(*pair, precision) for pair in read_matrices(block, consume)]
             norms = [Norm(block.norm_1), Norm(block.norm_2)]
             layers.append(BlockWeights(matrices, norms, block.pre_norm, block.mlp.activation))
         return cls(model.config, precision, (tokens, positions), layers, final_norm_of(model), output)
@@ -215,7 +215,7 @@ def read_matrices(block: Block, consume: bool) -> Iterator[tuple[Tensor, Tensor]
 
 def output_rows(model: Transformer, tokens: Tensor) -> Tensor:
     """Return the output matrix: `tokens`, which was read from the token embedding, or a model's own."""
-    return tokens if model.output is None else model.output.weight.detach().to(tokens.dtype)
+    return tokens if model.output is None else owned(model.output.weight, tokens.dtype)
 
 
 def final_norm_of(model: Transformer) -> Norm | None:
@@ -268,10 +268,13 @@ class TorchRunner:
         self._given.copy_(to_device(torch.from_numpy(given), self.network.device))
         if not self.together:
             return torch.cat([self._decode(slice(step.slot, step.slot + 1)) for step in steps])
-        if self._all_slots is None:
-            decode = partial(self._decode, slice(None))
-            self._all_slots = recorded(decode) if self.network.device.type == "cuda" else decode
-        return self._all_slots()[self._given[3, : len(steps)]]
+        if self.network.device.type != "cuda":  # a function kept here would refer back to this object
+            logits = self._decode(slice(None))
+        else:
+            if self._all_slots is None:
+                self._all_slots = recorded(partial(self._decode, slice(None)))
+            logits = self._all_slots()
+        return logits[self._given[3, : len(steps)]]
 
     def _fill(self, slot: int, start: int, ids: Sequence[int]) -> None:
         given = np.zeros((3, self.lone_block), dtype=np.int64)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from operator import index
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -327,6 +328,9 @@ class Tokenizer:
         if not 0 <= token < self.vocabulary_size:
             raise UsageError(f"{token} is not a token id", expected=f"0 to {self.vocabulary_size - 1}")
         return index(token)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Tokenizer, (self.vocabulary, self.roles)
 
     def __repr__(self) -> str:
         return f"Tokenizer(kind={self.kind!r}, vocabulary_size={self.vocabulary_size:,})"
