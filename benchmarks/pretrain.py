@@ -79,7 +79,7 @@ def headwater_step(case: Case, precision: str, _: str, backend: Any = None) -> C
     config = preset("bert-base", dropout=0.0, **shape) if case.masked else ModelConfig(**shape)
     settings = TrainConfig(steps=10_000, precision=precision)
     model, ranks = build_model(config, seed=1).to(DEVICE), Ranks(device=DEVICE)
-    trainer = Trainer(model, masked if case.masked else l1(), settings, ranks=ranks, backend=backend)
+    trainer = Trainer(model, masked if case.masked else l1, settings, ranks=ranks, backend=backend)
     ids, targets = batch_of(case)
     batch = TokenBatch(ids, targets, (targets >= 0).float() / (targets >= 0).sum())
     compile_checked(trainer, [batch], "auto", lambda note: print(note, file=sys.stderr))
@@ -277,7 +277,7 @@ def grow(arguments: argparse.Namespace) -> dict[str, Any]:
                 # A sparse file: it has its full size, and takes no space on the disk.
                 np.lib.format.open_memmap(work / "train-00000.npy", "w+", np.uint16, (tokens,)).flush()
             model = build_model(preset("gpt2-pico", vocabulary=256, context=context), seed=1)
-            trainer = Trainer(model, l1(), TrainConfig(steps=10**6, precision="fp32"))
+            trainer = Trainer(model, l1, TrainConfig(steps=10**6, precision="fp32"))
             runs.append((tokens, trainer, Sampler(TokenStream(out, "train", context), batch, batch, seed=1)))
             seconds[tokens] = []
         for update in range(1, arguments.growth_updates + 1):

@@ -50,7 +50,7 @@ lm = hw.load("model", precision="auto")
 lm.generate("the", max_tokens=3, seed=1)
 lm.score([("the", " river")])
 ids = torch.zeros(2, 8, dtype=torch.int64)
-trainer = Trainer(lm.model, l1(), TrainConfig(steps=2))
+trainer = Trainer(lm.model, l1, TrainConfig(steps=2))
 trainer.update([TokenBatch(ids, ids, torch.full(ids.shape, 1 / 16))])
 texts = [f"{word} {number}" for number in range(8) for word in ("river", "runs")]
 hw.Classifier(base=lm, epochs=1).fit(texts, ["a", "b"] * 8).predict(["a river"])

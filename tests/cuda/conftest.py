@@ -24,7 +24,6 @@ from torch import Tensor
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.autograd.graph import _engine_run_backward
-from torch.nn.attention import flex_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -234,16 +233,6 @@ class _Functions(TorchFunctionMode):
             query, key, value, bias, torch.is_grad_enabled(), dropout_p, is_causal
         )[0]
 
-    def attend_in_blocks(self, query: Tensor, key: Tensor, value: Tensor, *, block_mask: Any) -> Tensor:
-        """FlexAttention, which is only compiled code."""
-        _check_attention(query, key, value)
-        if any(t.device != DEVICE for t in block_mask.as_tuple() if isinstance(t, Tensor)):
-            raise BrokenContractError("FlexAttention's blocks are elsewhere")
-        self.contract.operators["flex_attention"] += 1
-        return torch.ops.aten._scaled_dot_product_efficient_attention(
-            query, key, value, None, torch.is_grad_enabled(), is_causal=True
-        )[0]
-
 
 def _check_attention(query: Tensor, key: Tensor, value: Tensor) -> None:
     head = query.shape[-1]
@@ -280,7 +269,6 @@ def _fake_cuda(monkeypatch: pytest.MonkeyPatch, masks: bool) -> Iterator[Contrac
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: None)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
     functions = _Functions(contract, masks)
-    monkeypatch.setattr(flex_attention, "flex_attention", functions.attend_in_blocks)
     with ExitStack() as stack:
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(contract)

@@ -53,7 +53,7 @@ def test_one_graph_serves_every_block(monkeypatch: pytest.MonkeyPatch, name: str
     weights = (targets != IGNORE).float()
     batch = TokenBatch(ids, targets, weights / weights.sum())
     settings = TrainConfig(steps=5, precision=precision, dropout=config.dropout)
-    trainer = Trainer(build_model(config, seed=3), masked if config.is_masked else l1(), settings)
+    trainer = Trainer(build_model(config, seed=3), masked if config.is_masked else l1, settings)
     notes: list[str] = []
     compile_checked(trainer, [batch], "on", notes.append)
     assert notes == ["compiled: the first batch gives the eager loss"]

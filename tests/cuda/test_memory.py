@@ -31,7 +31,7 @@ def test_the_estimate_is_within_a_tenth_of_the_peak(
     settings = TrainConfig(steps=5, precision=precision, dropout=config.dropout)
     model = build_model(config, device="meta")
     with fake_cuda() as contract:
-        trainer = Trainer(on_device(model), l1(), settings, ranks=Ranks(device=device), recompute=recompute)
+        trainer = Trainer(on_device(model), l1, settings, ranks=Ranks(device=device), recompute=recompute)
         moved = batch.to(device)
         estimate = estimate_memory(trainer, moved, sequences)
         trainer.update([moved.first(1)])  # makes the moments

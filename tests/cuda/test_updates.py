@@ -84,7 +84,7 @@ def test_an_update_is_one_that_a_gpu_takes(
     config = preset(name, context=context, dropout=dropout, **changes)
     model = build_model(config, device="meta")
     settings = TrainConfig(steps=5, precision=precision, dropout=dropout)
-    objective = masked if config.is_masked else both_directions if name == "bilstm-mini" else l1()
+    objective = masked if config.is_masked else both_directions if name == "bilstm-mini" else l1
     batches = [batch(context, config) for _ in range(2)]
     with fake_cuda() as contract:
         trainer = Trainer(on_device(model), objective, settings, ranks=Ranks(device=device))

@@ -90,7 +90,7 @@ def test_training_one_model_leaves_anothers_logits_bit_equal() -> None:
     before = bystander(ids)
     for backend in (TORCH, Backend("onednn", "blocks"), None):
         model = build_model(preset("gpt2-pico", vocabulary=300, context=40), seed=2)
-        trainer = Trainer(model, l1(), TrainConfig(steps=2, precision="bf16"), backend=backend)
+        trainer = Trainer(model, l1, TrainConfig(steps=2, precision="bf16"), backend=backend)
         trainer.update([TokenBatch(ids, ids, torch.full(ids.shape, 1 / ids.numel()))])
         assert model.backend == (backend or default_backend())
         assert torch.equal(bystander(ids), before)
@@ -115,7 +115,7 @@ def test_no_clock_is_read_where_the_arithmetic_is_chosen(monkeypatch: pytest.Mon
     default_backend.cache_clear()
     processor_vendor.cache_clear()
     model = build_model(preset("gpt2-pico", vocabulary=64, context=40), seed=1)
-    Trainer(model, l1(), TrainConfig(steps=2))
+    Trainer(model, l1, TrainConfig(steps=2))
     assert choose_precision("auto", CPU) == choose_precision("auto", CPU)
     assert chosen_precision("auto", preset("gpt2-small"), CPU) == chosen_precision(
         "auto", preset("gpt2-small"), CPU

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from headwater.errors import DataError, UsageError
-from headwater.model import PRESETS, Transformer, attend, build_model, document_mask, preset
+from headwater.model import PRESETS, Transformer, attend, build_model, preset
 from headwater.model.attention import attend_plainly, causal_mask
 from headwater.model.transformer import token_rows
 
@@ -151,19 +151,6 @@ def test_a_text_beyond_the_context_is_refused() -> None:
     model = build_model(preset("gpt2-pico", context=8), seed=1)
     with pytest.raises(DataError, match="9 tokens are longer than the model's context; expected at most 8"):
         model(torch.zeros(1, 9, dtype=torch.int64))
-
-
-def test_documents_under_the_document_mask_see_only_themselves() -> None:
-    model = build_model(preset("gpt2-nano", vocabulary=40), seed=1).eval()
-    end = 39
-    ids = torch.tensor([[1, 2, end, 5, 6, 7, end, 8]])
-    mask = document_mask(ids, end)
-    together = model.hidden(ids, mask=mask)
-    changed = ids.clone()
-    changed[0, :2] = 30
-    torch.testing.assert_close(model.hidden(changed, mask=mask)[:, 3:], together[:, 3:])
-    assert mask[0, 0, 2].tolist() == [True, True, True, False, False, False, False, False]
-    assert mask[0, 0, 4].tolist() == [False, False, False, True, True, False, False, False]
 
 
 def test_dropout_on_the_matrix_drops_the_same_entries_in_and_out() -> None:

@@ -11,14 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.cli.main import main
-from headwater.errors import UsageError
 from headwater.inference import load
 from headwater.model import IGNORE, build_model, cross_entropy, preset, save_model
 from headwater.model.loss import cross_entropy_plainly
 from headwater.pretraining import PretrainConfig, Sampler, TokenBatch, TokenStream, masked, pretrain
 from headwater.pretraining.masking import Masking
-from headwater.reading import sha256_of
-from headwater.storage import Manifest, read_manifest, write_json
 from headwater.training import read_journal
 
 TINY = {
@@ -165,11 +162,6 @@ def test_a_run_learns_and_resumes(
     assert "headwater generate" not in capsys.readouterr().err  # which refuses a masked model
 
 
-def test_documents_are_not_kept_apart_in_a_masked_model(tokens: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="only for causal attention"):
-        pretrain(PretrainConfig.build(TINY, {"cross_documents": False}), tokens, tmp_path / "run")
-
-
 def test_a_masked_model_resumes_on_its_own_tokens(tokens: Path, tmp_path: Path) -> None:
     """They were packed without the tokens that the model's tokenizer has in addition."""
     settings = {"steps": 2, "learning_rate": 1e-9}
@@ -179,22 +171,6 @@ def test_a_masked_model_resumes_on_its_own_tokens(tokens: Path, tmp_path: Path) 
     before, after = (load(tmp_path / name / "model").model for name in ("run", "more"))
     for one, other in zip(before.parameters(), after.parameters(), strict=True):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
-
-
-def test_an_older_recipe_is_read_without_a_removed_key(tokens: Path, tmp_path: Path) -> None:
-    config = PretrainConfig.build(TINY, {"next_sentence": False, "steps": 2})
-    pretrain(config, tokens, tmp_path / "run")
-    manifest, recipe = read_manifest(tmp_path / "run"), tmp_path / "run" / "config.toml"
-    assert "next_sentence" not in manifest.config
-    # As an earlier version wrote the folder.
-    recipe.write_text(f"next_sentence = false\n{recipe.read_text('utf-8')}", "utf-8")
-    listed = manifest.to_dict()
-    listed["config"]["next_sentence"] = False
-    listed["files"]["config.toml"] = {"bytes": recipe.stat().st_size, "sha256": sha256_of(recipe)}
-    write_json(tmp_path / "run" / "headwater.json", Manifest.model_validate(listed).sealed().to_dict())
-    pretrain(PretrainConfig.load(recipe), tokens, tmp_path / "run")
-    with pytest.raises(UsageError, match="next_sentence"):
-        PretrainConfig.build(TINY, {"next_sentence": True})
 
 
 def test_both_directions_of_an_lstm_are_learned(tokens: Path, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ with process_group("cpu") as ranks:
             counters.clear()
             model = build_model(preset("gpt2-pico", vocabulary=61, context=12, width=32), seed=3)
             settings = TrainConfig(steps=5, precision="bf16")
-            trainer = Trainer(model, l1(), settings, ranks=ranks, sharded=True, recompute=recompute)
+            trainer = Trainer(model, l1, settings, ranks=ranks, sharded=True, recompute=recompute)
             notes = []
             compile.compile_checked(trainer, [batch], wish, notes.append)
             losses = [trainer.update([batch, batch]).loss for _ in range(3)]

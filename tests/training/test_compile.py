@@ -22,7 +22,7 @@ def tiny(dropout: float = 0.0) -> tuple[Trainer, list[TokenBatch]]:
     model = build_model(preset("gpt2-pico", vocabulary=61, context=12, width=32, dropout=dropout), seed=3)
     tokens = torch.randint(0, 61, (4, 13), generator=torch.Generator().manual_seed(0))
     batch = TokenBatch(tokens[:, :-1], tokens[:, 1:], torch.full((4, 12), 1 / 48))
-    return Trainer(model, l1(), TrainConfig(steps=5, precision="fp32", dropout=dropout)), [batch]
+    return Trainer(model, l1, TrainConfig(steps=5, precision="fp32", dropout=dropout)), [batch]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_another_modules_dropout_is_the_same_in_both_passes(monkeypatch: pytest.
     trainer, batches = tiny()
 
     def objective(model: Any, batch: TokenBatch) -> Any:
-        loss, logged = l1()(model, batch)
+        loss, logged = l1(model, batch)
         return loss * functional.dropout(torch.ones(64), training=model.training).sum(), logged
 
     trainer.objective = objective

@@ -32,7 +32,7 @@ def split(batch: TokenBatch, size: int) -> list[TokenBatch]:
 
 def tiny_trainer(backend: Backend | None = None, **changes: Any) -> Trainer:
     model = build_model(preset("gpt2-pico", vocabulary=61, context=12, width=32, init_deviation=0.02), seed=3)
-    return Trainer(model, l1(), TrainConfig(**({"steps": 20, "precision": "fp32"} | changes)), backend=backend)
+    return Trainer(model, l1, TrainConfig(**({"steps": 20, "precision": "fp32"} | changes)), backend=backend)
 
 
 @pytest.mark.parametrize("size", [1, 3, 4])
@@ -114,7 +114,7 @@ def test_dropout_is_a_function_of_seed_and_step() -> None:
         """Return the losses of three updates on one batch, in equal micro-batches, that change no weight."""
         model = build_model(preset("gpt1-nano", vocabulary=61, context=12, width=32, heads=2), seed=3)
         config = TrainConfig(steps=20, precision="fp32", seed=seed)
-        trainer = Trainer(model, l1(), config, ranks=Ranks(rank=rank))
+        trainer = Trainer(model, l1, config, ranks=Ranks(rank=rank))
         batch = batch_of(4)
         part = TokenBatch(batch.ids, batch.targets, batch.weights / parts)
         return [trainer.update([part] * parts, learning_rate=0.0).loss for _ in range(3)]
@@ -148,17 +148,17 @@ def test_trainings_in_threads_do_not_change_each_other(monkeypatch: pytest.Monke
     def first(model: Any, batch: TokenBatch) -> Any:
         thread.start()
         assert second_came.wait(60)
-        found = l1()(model, batch)
+        found = l1(model, batch)
         first_drew.set()
         return found
 
     def second(model: Any, batch: TokenBatch) -> Any:
-        found = l1()(model, batch)
+        found = l1(model, batch)
         second_came.set()
         assert first_drew.wait(60)
         return found
 
-    alone = [loss_of(seed, l1()) for seed in (1, 2)]
+    alone = [loss_of(seed, l1) for seed in (1, 2)]
     lock, second_came, first_drew = threading.Lock(), threading.Event(), threading.Event()
     together: list[float] = []
     thread = threading.Thread(target=lambda: together.append(loss_of(2, second)))
@@ -212,7 +212,7 @@ def test_recomputation_changes_no_bit(how: str) -> None:
 def test_muon_updates_inner_matrices_and_resumes_to_the_bit(precision: Any) -> None:
     def trainer() -> Trainer:
         model = build_model(preset("gpt2-pico", vocabulary=61, context=12, width=32), seed=3)
-        return Trainer(model, l1(), TrainConfig(steps=20, precision=precision, learning_rate=1e-2), muon=True)
+        return Trainer(model, l1, TrainConfig(steps=20, precision=precision, learning_rate=1e-2), muon=True)
 
     whole = trainer()
     losses = [whole.update([batch_of(8)]).loss for _ in range(6)]

@@ -1,4 +1,4 @@
-from .attention import attend, attention_weights, document_mask, padding_mask
+from .attention import attend, attention_weights, padding_mask
 from .backend import Backend, default_backend
 from .config import PRESETS, Architecture, Faithful, Model, ModelConfig, architecture_of, build_model, preset
 from .io.folder import load_config, load_model, model_reader, save_description, save_model
@@ -27,7 +27,6 @@ __all__ = [
     "build_model",
     "cross_entropy",
     "default_backend",
-    "document_mask",
     "gguf_name",
     "load_config",
     "load_model",

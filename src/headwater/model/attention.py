@@ -8,18 +8,13 @@ softmax(Q Kᵀ / √d) V (Vaswani et al. 2017, equation 1). Causal: a position s
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from headwater.native import Kernels
-
-if TYPE_CHECKING:
-    from torch.nn.attention.flex_attention import BlockMask
-
-Mask: TypeAlias = "Tensor | BlockMask"
 
 # Queries of a block of `attend_in_blocks`: enough for efficient matmuls, few enough to skip most of what is above
 # the diagonal.
@@ -30,20 +25,16 @@ def attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    mask: Mask | None = None,
+    mask: Tensor | None = None,
     dropout: float = 0.0,
     causal: bool = True,
 ) -> Tensor:
     """Return attention computed by torch's fused kernels.
 
     query: (batch, head, query_time, head_dim); key, value: (batch, head, key_time, head_dim); mask: bool,
-    broadcastable to (batch, head, query_time, key_time), True for visible keys, or blocks of it, without dropout;
-    it replaces `causal`, which hides the future. Returns (batch, head, query_time, head_dim).
+    broadcastable to (batch, head, query_time, key_time), True for visible keys; it replaces `causal`, which hides
+    the future. Returns (batch, head, query_time, head_dim).
     """
-    if mask is not None and not isinstance(mask, Tensor):
-        from torch.nn.attention.flex_attention import flex_attention
-
-        return flex_attention(query, key, value, block_mask=mask)
     query_time, key_time = query.shape[-2], key.shape[-2]
     if causal and mask is None and query_time == key_time:
         # Pass a literal True: compiled for any length, the comparison is symbolic, and the kernel rejects that.
@@ -163,31 +154,6 @@ def causal_mask(query_time: int, key_time: int, device: torch.device) -> Tensor:
     """Return (query_time, key_time) bool: the queries are the last positions and see keys up to themselves."""
     visible = torch.ones(query_time, key_time, dtype=torch.bool, device=device)
     return visible.tril(key_time - query_time)
-
-
-def document_mask(ids: Tensor, end_of_text: int, *, blocks: bool = False) -> Mask:
-    """Return the mask of causal attention within each document: (batch, time) -> (batch, 1, time, time) bool.
-
-    blocks: return it in blocks, for FlexAttention, which does not compute those without a visible key; only for
-    compiled code, and for training only on CUDA.
-    """
-    ends = (ids == end_of_text).long()
-    document = ends.cumsum(dim=1) - ends  # (batch, time), the number of each token's document
-    if blocks:
-        return _document_blocks(document)
-    same = document[:, None, :, None] == document[:, None, None, :]
-    return same & causal_mask(ids.shape[1], ids.shape[1], ids.device)
-
-
-def _document_blocks(document: Tensor) -> BlockMask:
-    from torch.nn.attention.flex_attention import create_block_mask
-
-    batch, time = document.shape
-
-    def is_visible(row: Tensor, _: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return (query >= key) & (document[row, query] == document[row, key])
-
-    return create_block_mask(is_visible, batch, None, time, time, device=document.device)
 
 
 def padding_mask(lengths: Tensor, time: int) -> Tensor:

@@ -27,7 +27,6 @@ from torch.nn import functional
 from headwater import native
 from headwater.device import processor_vendor
 from headwater.model import attention
-from headwater.model.attention import Mask
 from headwater.model.config import ACTIVATIONS
 from headwater.native import Kernels
 
@@ -65,7 +64,7 @@ class Backend:
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        mask: Mask | None = None,
+        mask: Tensor | None = None,
         dropout: float = 0.0,
         causal: bool = True,
     ) -> Tensor:

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from headwater.errors import DataError
-from headwater.model.attention import Mask
 from headwater.model.backend import TORCH, Backend, default_backend
 from headwater.model.config import ModelConfig
 from headwater.model.loss import project
@@ -93,7 +92,7 @@ class Attention(nn.Module):
         self.query_key_value = Linear(config.width, 3 * config.width)
         self.projection = Linear(config.width, config.width)
 
-    def forward(self, x: Tensor, mask: Mask | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(batch, time, width) -> (batch, time, width)."""
         batch, time, width = x.shape
         fused = self.query_key_value(x)  # (batch, time, 3 · width)
@@ -139,7 +138,7 @@ class Block(nn.Module):
         self.mlp = MLP(config)
         self.residual_dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x: Tensor, mask: Mask | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(batch, time, width) -> (batch, time, width), the residual stream."""
         if self.pre_norm:
             dtype = self.mlp.expand.weight.dtype
@@ -243,7 +242,7 @@ class Transformer(Extensible, nn.Module):
         self,
         ids: Tensor,
         *,
-        mask: Mask | None = None,
+        mask: Tensor | None = None,
         embeddings: Embeddings | None = None,
         segments: Tensor | None = None,
         layers: list[Tensor] | None = None,

@@ -12,29 +12,17 @@ from typing import Any
 
 from torch import Tensor
 
-from headwater.model import cross_entropy, document_mask
+from headwater.model import cross_entropy
 from headwater.pretraining.tokens.sampler import TokenBatch
-from headwater.training import Objective
 
 
-def l1(end_of_text: int | None = None) -> Objective:
-    """Return the objective L1 on TokenBatch; with `end_of_text` attention stays within each document."""
-
-    def objective(model: Any, batch: TokenBatch) -> tuple[Tensor, Mapping[str, Tensor]]:
-        mask = None
-        if end_of_text is not None:
-            # In blocks where FlexAttention can train: it has no dropout.
-            compiled = model.backend.compiler is not None and batch.ids.device.type == "cuda"
-            dropout = model.training and max(model.config.dropouts) > 0
-            mask = document_mask(batch.ids, end_of_text, blocks=compiled and not dropout)
-        embeddings = model.embeddings()
-        hidden = model.hidden(batch.ids, mask=mask, embeddings=embeddings)  # (sequences, context, width)
-        matrix = model.output_matrix(embeddings)
-        targets, weights = batch.targets.flatten(), batch.weights.flatten()
-        loss = cross_entropy(hidden.flatten(0, 1), matrix, targets, weights, model.backend)
-        return loss, {}
-
-    return objective
+def l1(model: Any, batch: TokenBatch) -> tuple[Tensor, Mapping[str, Tensor]]:
+    """Return the objective L1 on a TokenBatch."""
+    embeddings = model.embeddings()
+    hidden = model.hidden(batch.ids, embeddings=embeddings)  # (sequences, context, width)
+    matrix = model.output_matrix(embeddings)
+    targets, weights = batch.targets.flatten(), batch.weights.flatten()
+    return cross_entropy(hidden.flatten(0, 1), matrix, targets, weights, model.backend), {}
 
 
 def masked(model: Any, batch: TokenBatch) -> tuple[Tensor, Mapping[str, Tensor]]:

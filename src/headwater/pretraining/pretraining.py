@@ -28,7 +28,6 @@ from headwater.pretraining.recipe import (
     REMOVED,
     PretrainConfig,
     checked_tokens,
-    end_of_text_of,
     resolve,
     start_from,
     tokenizer_of,
@@ -191,8 +190,7 @@ def _build_trainer(config: PretrainConfig, tokens: Path, ranks: Ranks) -> Traine
     model.to(ranks.device)
     objective: Objective = masked
     if not config.architecture.is_masked:  # an architecture that was registered may have its own
-        crossed = config.cross_documents
-        objective = getattr(model, "objective", None) or l1(None if crossed else end_of_text_of(tokens))
+        objective = getattr(model, "objective", None) or l1
     sharded = config.shard and ranks.count > 1  # one rank has all of the model anyway
     recompute = ("full" if sharded else "none") if config.recompute == "auto" else config.recompute
     return Trainer(

@@ -49,8 +49,6 @@ class PretrainConfig(TrainConfig):
     """Tokens of a training window; by default the preset's context."""
     epochs: float | None = Field(default=None, gt=0, le=1e9)
     """Passes over the training tokens, instead of steps."""
-    cross_documents: bool = True
-    """Whether attention crosses the border between two documents."""
     shard: bool = False
     """Shard weights and optimizer over the ranks (FSDP)."""
     optimizer: Literal["adam", "muon"] = "adam"
@@ -185,12 +183,6 @@ def _require_consistent(config: PretrainConfig, tokens: Path, packed: Manifest, 
     for part, count in packed.config["counts"].items():
         if count["tokens"] <= config.window:
             raise too_short(tokens, packed, part, config.window)
-    if not config.cross_documents:
-        if model.is_masked or model.is_recurrent:
-            raise UsageError(
-                "cross_documents = false is only for causal attention", repair="Leave cross_documents out"
-            )
-        end_of_text_of(tokens)
     if sharded and config.optimizer == "muon":
         raise UsageError(
             "optimizer = muon needs whole matrices, and shard = true divides them", repair="Leave one of them out"
@@ -272,14 +264,3 @@ def tokenizer_of(config: ModelConfig, tokens: Path) -> Tokenizer:
     """Return the tokenizer of the tokens folder; a masked model's has `[MASK]`."""
     tokenizer = Tokenizer.load(tokens / "tokenizer")
     return tokenizer.with_mask() if config.is_masked else tokenizer
-
-
-def end_of_text_of(tokens: Path) -> int:
-    """Return the id of `<|endoftext|>` in a tokens folder; raise UsageError if it has none."""
-    end_of_text = Tokenizer.load(tokens / "tokenizer").end_of_text
-    if end_of_text is None:
-        raise UsageError(
-            "cross_documents = false needs an end-of-text token, and this tokenizer has none",
-            repair="Leave cross_documents out, or use a tokenizer of kind gpt2",
-        )
-    return end_of_text
