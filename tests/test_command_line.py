@@ -105,7 +105,6 @@ tokenizer train nowhere.txt --out out
 tokenizer compare gpt2-mini gpt2-mini nowhere.txt
 pack nowhere --tokenizer gpt2 --out out
 pretrain --preset gpt2-pico --tokens nowhere --out run
-prune nowhere
 generate hi --model nowhere
 serve --model nowhere
 serve --api-key-file empty.txt

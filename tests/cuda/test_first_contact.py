@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from headwater.errors import Interrupted
 from headwater.model import Backend, build_model, transformer
-from headwater.pretraining import PretrainConfig, forecasting, pretraining, rate_search
+from headwater.pretraining import PretrainConfig, forecasting, pretraining
 from headwater.pretraining.recipe import resolve
 from headwater.storage import SILENT
 from headwater.training import Ranks, checkpoint, compile, machine, parallel, process_group
@@ -171,22 +171,6 @@ def test_a_dry_run_times_the_compiled_updates_of_the_run(
     # Compared once; three updates of one micro-batch, to see how long it takes, and two timings; two blocks.
     assert compiled == ["tf32"] * 2 * (1 + 3 + 2)
     assert contract.waits.count("tolist") == 5
-
-
-def test_a_search_for_a_rate_computes_as_the_run(
-    fake_cuda: Any, gpu: Any, compiled: list[str], tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Searched(Exception):
-        pass
-
-    def search(trainer: Any, read: Any, *_: Any, **__: Any) -> None:
-        trainer.update(read(0))
-        raise Searched
-
-    monkeypatch.setattr(rate_search, "search_rate", search)
-    with fake_cuda(), pytest.raises(Searched):
-        rate_search.find_rate(PretrainConfig.build(TINY, {"device": "cuda"}), tokens, tmp_path / "rates")
-    assert compiled == ["tf32"] * 2 * (1 + 2)  # blocks; the comparison, and two micro-batches
 
 
 def test_nccl_gets_the_rank_s_device_and_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,8 +130,6 @@ COMMANDS: dict[str, list[str]] = {
 # Commands that change a folder: the folder of the world that a trial copies to `out`, and the command.
 IN_PLACE: dict[str, tuple[str, list[str]]] = {
     "lengthen": ("run", [*COMMANDS["pretrain"], "--set=steps=24"]),
-    "shorten": ("stopped", [*COMMANDS["pretrain"], "--set=steps=15"]),
-    "prune": ("run", ["prune", "out", "--keep", "1"]),
 }
 
 

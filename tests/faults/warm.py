@@ -25,10 +25,7 @@ from typing import Any
 # What the commands import when they are called; a library that starts threads when imported is not among them.
 _WARM = (
     "headwater.cli.main",
-    *(
-        f"headwater.cli.{name}"
-        for name in ("corpus", "tokenizer", "pack", "pretrain", "finetune", "predict", "prune")
-    ),
+    *(f"headwater.cli.{name}" for name in ("corpus", "tokenizer", "pack", "pretrain", "finetune", "predict")),
     *(f"headwater.cli.{name}" for name in ("evaluate", "convert", "report", "quickstart")),
     "headwater_papers.command",
     "headwater_papers.reproduction",

@@ -1,4 +1,4 @@
-"""Runs that were stopped are models, and can be lengthened, ended, branched and pruned."""
+"""Runs that were stopped are models, and can be lengthened and branched."""
 
 from __future__ import annotations
 
@@ -7,26 +7,24 @@ import re
 import shutil
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from headwater import shipped
 from headwater.cli.lineage import tree_lines
 from headwater.cli.main import main
 from headwater.config import read_toml
-from headwater.errors import FolderError, HeadwaterError, UsageError
+from headwater.errors import FolderError, UsageError
 from headwater.inference import load
 from headwater.model import load_model
 from headwater.pretraining import PretrainConfig, pretrain
 from headwater.report import report
 from headwater.report.content import read_content
-from headwater.shipped import find_checkpoint, list_checkpoints
-from headwater.storage import Stage, folder_lock, lineage, read_manifest
+from headwater.shipped import find_checkpoint
+from headwater.storage import folder_lock, lineage, read_manifest
 from headwater.storage.provenance import FROM_PYTHON
-from headwater.training import prune_checkpoints, read_journal
+from headwater.training import read_journal
 
 TINY: dict[str, Any] = {
     "preset": "gpt2-pico",
@@ -169,65 +167,27 @@ def test_the_lineage_has_every_command_of_a_run(
     assert first in report([tmp_path / "run"], tmp_path / "page.html").read_text()
 
 
-def test_fewer_steps_end_a_run(tokens: Path, tmp_path: Path) -> None:
+def test_fewer_steps_are_refused(tokens: Path, tmp_path: Path) -> None:
     run = train(tokens, tmp_path / "run", stop_after=5)
-    with pytest.raises(UsageError, match="has done 4 updates"):
-        train(tokens, run, steps=3)
-    train(tokens, run, steps=4)
-    assert read_manifest(run).complete
-    assert weights(run / "model")
-
-
-def test_a_shortened_run_killed_at_its_end_keeps_one_model(
-    tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = train(tokens, tmp_path / "run", stop_after=5)
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="killed"):
-        patch.setattr(Stage, "finish", Mock(side_effect=OSError("killed")))
+    with pytest.raises(UsageError, match=r"steps = 4, and the run in .*run has steps = 8"):
         train(tokens, run, steps=4)
-    assert (run / "model").is_dir()
-    train(tokens, run, steps=4)
-    assert [path.name for path in run.glob("model*")] == ["model"]
 
 
-@pytest.mark.parametrize("validate_every", [100, 2])
-def test_a_run_ended_at_its_checkpoint_is_measured_there(
-    validate_every: int, tokens: Path, tmp_path: Path
-) -> None:
-    """Killed after the checkpoint of update 4, before a validation there, and ended with `steps=4`."""
-    run = train(tokens, tmp_path / "run", stop_after=5, checkpoint_every=4, validate_every=validate_every)
-    train(tokens, run, steps=4, checkpoint_every=4, validate_every=validate_every)
-    short = train(tokens, tmp_path / "short", steps=4, checkpoint_every=4, validate_every=validate_every).parent
-    assert_equal(run / "model", short / "model")
-    measured = [line.get("validation_loss") for line in read_journal(run / "metrics.jsonl")]
-    assert measured == [line.get("validation_loss") for line in read_journal(short / "metrics.jsonl")]
-    assert measured[-1] is not None
-    # The ended run can be lengthened to what it was before.
-    train(tokens, run, checkpoint_every=4, validate_every=validate_every)
-    undisturbed = train(tokens, tmp_path / "long", checkpoint_every=4, validate_every=validate_every).parent
-    assert (run / "model-4").is_dir()
-    for name in ("weight.tokens.weight", "first_moment.tokens.weight"):
-        states = [
-            load_file(out / "checkpoints" / "step-00000008" / "state.safetensors") for out in (run, undisturbed)
-        ]
-        assert torch.equal(states[0][name], states[1][name])
+def test_a_finished_run_without_checkpoints_is_not_lengthened(whole: Path, tokens: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(whole, tmp_path / "run"))
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(FolderError, match="its optimizer's state"):
+        train(tokens, run, steps=12)
+    assert load(run).generate("a", max_tokens=2, seed=1) == load(whole).generate("a", max_tokens=2, seed=1)
 
 
-def test_a_short_run_reaches_its_rate_and_can_grow(
-    tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_short_run_reaches_its_rate_and_can_grow(tokens: Path, tmp_path: Path) -> None:
     run = train(tokens, tmp_path / "run", warmup_steps=100).parent
     rates = [line["learning_rate"] for line in read_journal(run / "metrics.jsonl")]
     assert max(rates) == PretrainConfig.build(TINY).learning_rate
     train(tokens, run, warmup_steps=100)  # the same command again
     train(tokens, run, warmup_steps=100, steps=12)
     assert [line["learning_rate"] for line in read_journal(run / "metrics.jsonl")][:8] == rates
-    # A run of an earlier version, whose warm-up was longer than the run, continues as it began.
-    with monkeypatch.context() as earlier:
-        earlier.setattr("headwater.pretraining.recipe._fitting_warmup", lambda warmup_steps, steps: warmup_steps)
-        old = train(tokens, tmp_path / "old", stop_after=5, warmup_steps=100)
-    train(tokens, old, warmup_steps=100)
-    assert read_journal(old / "metrics.jsonl")[-1]["learning_rate"] == pytest.approx(8e-5)
 
 
 def test_a_refused_command_changes_no_running_run(tokens: Path, tmp_path: Path) -> None:
@@ -244,20 +204,10 @@ def test_a_prompt_longer_than_the_context_is_refused(tokens: Path, tmp_path: Pat
     assert not (tmp_path / "run").exists()
 
 
-def test_a_constant_run_decays_from_any_point(tokens: Path, tmp_path: Path) -> None:
-    run = train(tokens, tmp_path / "run", stop_after=5)
-    with pytest.raises(UsageError, match="before update 4"):
-        train(tokens, run, steps=4, schedule="wsd")
-    train(tokens, run, steps=10, schedule="wsd")
-    rates = [json.loads(line)["learning_rate"] for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert len(set(rates[:8])) == 1
-    assert rates[9] < rates[8] <= rates[7]
-
-
 def test_keys_that_change_the_result_are_refused_on_resume(whole: Path, tokens: Path) -> None:
     with pytest.raises(FolderError, match="learning_rate"):
         train(tokens, whole, learning_rate=1e-4)
-    with pytest.raises(UsageError, match=r"Branch from a checkpoint: --from .*run@STEP --out NEW"):
+    with pytest.raises(FolderError, match="schedule"):
         train(tokens, whole, schedule="cosine")
 
 
@@ -270,6 +220,41 @@ def test_a_branch_takes_tokens_and_keys_of_its_run(whole: Path, tmp_path: Path) 
     assert branch["learning_rate"] == 1e-4
     inputs = [{entry.role: entry.identity for entry in read_manifest(folder).inputs} for folder in (whole, out)]
     assert inputs[0]["tokens"] == inputs[1]["tokens"]
+
+
+def begin_branch(tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, initial: str) -> tuple[Path, Path]:
+    """Stop a branch after five updates; its source goes on and loses the checkpoint that it started from."""
+    source = train(tokens, tmp_path / "source", stop_after=5)
+    whole = tmp_path / "whole-branch"
+    train(tokens, whole, init_from=initial, preset="gpt2-mini", model={})
+    branch = train(tokens, tmp_path / "branch", stop_after=5, init_from=initial, preset="gpt2-mini", model={})
+    train(tokens, source, steps=12)
+    shutil.rmtree(source / "checkpoints" / "step-00000004")
+    return branch, whole
+
+
+@pytest.mark.parametrize("initial", ["{}@4", "{}"])
+def test_a_branch_resumes_after_its_source_went_on(
+    initial: str, tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    initial = initial.format(tmp_path / "source")
+    branch, whole = begin_branch(tokens, tmp_path, monkeypatch, initial)
+    copy = Path(shutil.copytree(branch, tmp_path / "copy"))
+    train(tokens, branch, init_from=initial, preset="gpt2-mini", model={})
+    assert_equal(branch / "model", whole / "model")
+    assert lineage(branch / "model")["inputs"][1]["path"].endswith("step-00000004")
+    # As a command, which takes what it does not name from the folder.
+    command = ["--from", initial, "--out", str(copy)] if "@" in initial else [str(copy)]
+    assert main(["pretrain", *command]) == 0
+    assert_equal(copy / "model", whole / "model")
+
+
+def test_another_source_is_refused_for_a_branch_that_has_begun(
+    tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    branch, whole = begin_branch(tokens, tmp_path, monkeypatch, f"{tmp_path / 'source'}@4")
+    with pytest.raises(FolderError, match=r"made from another input \(model\)"):
+        train(tokens, branch, init_from=str(whole / "model"), preset="gpt2-mini", model={})
 
 
 def test_samples_are_kept_and_change_nothing(whole: Path, tokens: Path, tmp_path: Path) -> None:
@@ -287,35 +272,6 @@ def test_samples_are_kept_and_change_nothing(whole: Path, tokens: Path, tmp_path
 def test_a_step_without_a_checkpoint_is_named(whole: Path) -> None:
     with pytest.raises(FolderError, match="no checkpoint of update 3; expected one of 2, 4, 6, 8"):
         load(f"{whole}@3")
-
-
-def test_pruning_keeps_the_newest_and_the_model(whole: Path, tokens: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(whole, run)
-    assert main(["prune", str(run), "--keep", "1"]) == 0
-    assert [path.name for path in list_checkpoints(run)] == ["step-00000008"]
-    assert load(run).generate("a", max_tokens=2, seed=1) == load(whole).generate("a", max_tokens=2, seed=1)
-    assert main(["prune", str(run), "--keep", "0"]) == 0
-    with pytest.raises(FolderError, match="its optimizer's state"):
-        train(tokens, run, steps=12)
-    stopped = train(tokens, tmp_path / "stopped", stop_after=5)
-    assert main(["prune", str(stopped), "--keep", "0"]) == 1
-    with pytest.raises(HeadwaterError, match="expected a run"):
-        raise_from_prune(tokens)
-
-
-@pytest.mark.parametrize(("keep", "removed"), [(1, 4), (3, 2), (6, 0), (9, 0)])
-def test_pruning_keeps_the_number_of_checkpoints(keep: int, removed: int, whole: Path, tmp_path: Path) -> None:
-    run = Path(shutil.copytree(whole, tmp_path / "run"))
-    (run / "checkpoints" / "step-00000001").mkdir()
-    assert len(prune_checkpoints(run, keep)) == removed
-    assert list_checkpoints(run)[-1].name == "step-00000008"
-
-
-def raise_from_prune(folder: Path) -> None:
-    from headwater.training import prune_checkpoints
-
-    prune_checkpoints(folder, 1)
 
 
 def test_a_wrong_value_in_a_runs_configuration_names_its_file(

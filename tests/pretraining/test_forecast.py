@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import sys
@@ -14,25 +13,19 @@ import pytest
 import torch
 
 from headwater import device
-from headwater.cli.main import main
-from headwater.errors import FolderError, ResourceError, TrainingError, UsageError
-from headwater.model import build_model, preset, save_model
+from headwater.errors import ResourceError, UsageError
+from headwater.model import build_model, preset
 from headwater.pretraining import (
     PretrainConfig,
     cost,
-    find_rate,
     forecast,
     forecasting,
     pretrain,
-    rate_search,
 )
 from headwater.pretraining.pretraining import build_run
-from headwater.pretraining.rate_search import Point, search_rate, suggestion
 from headwater.pretraining.recipe import resolve
-from headwater.storage import SILENT, read_manifest, write_text
-from headwater.storage.provenance import MANIFEST
-from headwater.tokenizer import Tokenizer
-from headwater.training import Measurement, Ranks, read_journal
+from headwater.storage import SILENT, read_manifest
+from headwater.training import Ranks, read_journal
 
 TINY = {"preset": "gpt2-pico", "context": 32, "batch_size": 8, "steps": 30, "precision": "fp32"}
 
@@ -192,32 +185,6 @@ def test_a_long_update_is_timed_by_a_part_of_it(monkeypatch: pytest.MonkeyPatch)
     assert now[0] < 20
 
 
-def test_the_range_test_finds_a_rate_that_learns(
-    tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = find_rate(PretrainConfig.build(TINY), tokens, tmp_path / "rates")
-    assert 1e-5 < found < 0.5
-    points = [json.loads(line) for line in (tmp_path / "rates" / "points.jsonl").read_text().splitlines()]
-    assert points[0]["learning_rate"] < points[-1]["learning_rate"]
-    assert (tmp_path / "rates" / "curve.svg").read_text().lstrip().startswith("<?xml")
-    # Again it is read, not made; and without the means to draw it is refused before the time is spent.
-    monkeypatch.setattr(rate_search, "search_rate", lambda *_, **__: pytest.fail("searched"))
-    assert find_rate(PretrainConfig.build(TINY), tokens, tmp_path / "rates") == found
-    # So it is on a device with less memory.
-    elsewhere = PretrainConfig.build(TINY, {"device": "cpu", "micro_batch": 2})
-    assert find_rate(elsewhere, tokens, tmp_path / "rates") == found
-    # Earlier versions also recorded the keys that do not decide the rates.
-    path = tmp_path / "rates" / MANIFEST
-    manifest = read_manifest(path.parent)
-    older = manifest.model_copy(update={"config": {**manifest.config, "micro_batch": 8, "device": "auto"}})
-    write_text(path, json.dumps(older.sealed().to_dict()))
-    assert find_rate(PretrainConfig.build(TINY), tokens, tmp_path / "rates") == found
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ResourceError, match=r"headwater\[plots\]"):
-        find_rate(PretrainConfig.build(TINY), tokens, tmp_path / "others")
-
-
 def test_trackers_get_the_journals_lines(tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logged: list[tuple[int, dict[str, Any]]] = []
     ended: list[bool] = []
@@ -250,11 +217,6 @@ def test_a_masked_model_predicts_only_the_masked_tokens() -> None:
     assert difference == pytest.approx(spared, abs=1)
 
 
-@pytest.mark.parametrize(("best", "suggested"), [(9.7e-3, 1e-3), (1.0, 0.1), (2.6e-3, 3e-4)])
-def test_the_suggested_rate_is_the_nearest_round_number(best: float, suggested: float) -> None:
-    assert suggestion([Point(best, 1.0, 1.0)]) == suggested
-
-
 def test_a_forecast_names_the_model_to_continue_from(
     tmp_path: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,57 +233,3 @@ def test_a_continued_run_too_large_gets_no_advice_of_presets(
     monkeypatch.setattr(forecasting, "available_memory", lambda device: 5_000_000)
     config = PretrainConfig.build(TINY, {"init_from": str(model)})
     assert "Train a smaller model" in forecast(config, tokens, tmp_path / "next").advice
-
-
-def test_a_range_test_belongs_to_the_model_to_continue_from(
-    tmp_path: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        rate_search, "search_rate", lambda *_, **__: [Point(1e-3, 1.0, 1.0), Point(1e-2, 2.0, 2.0)]
-    )
-    model = tmp_path / "model"
-    model.mkdir()
-    shape = preset(
-        "gpt2-pico", vocabulary=Tokenizer.load(tokens / "tokenizer").vocabulary_size, context=32, width=32
-    )
-    for seed in (1, 2):
-        save_model(build_model(shape, seed=seed), model, tokenizer=Tokenizer.load(tokens / "tokenizer"))
-        config = PretrainConfig.build({"init_from": str(model), "batch_size": 2, "precision": "fp32"})
-        if seed == 1:
-            find_rate(config, tokens, tmp_path / "rates")
-    with pytest.raises(FolderError, match=r"another input \(model\)"):
-        find_rate(config, tokens, tmp_path / "rates")
-
-
-def test_a_range_test_that_diverges_at_once_names_the_cause() -> None:
-    class Diverging:
-        def update(self, batches: Any, learning_rate: float) -> Any:
-            raise TrainingError("the loss is not finite")
-
-    trainer: Any = Diverging()
-    with pytest.raises(TrainingError, match="not finite"):
-        search_rate(trainer, lambda step: [], lambda: pytest.fail("measured"))
-
-
-def test_the_range_test_chooses_by_the_held_out_loss() -> None:
-    rates: list[float] = []
-
-    class Memorising:
-        def update(self, batches: Any, learning_rate: float) -> Any:
-            rates.append(learning_rate)
-            return types.SimpleNamespace(loss=5.0 - len(rates) / 50)  # of the training text: it only falls
-
-    def validate() -> Measurement:
-        return Measurement({"validation_loss": 5.0 + abs(math.log10(rates[-1] / 1e-3))}, rank=(0.0,))
-
-    trainer: Any = Memorising()
-    points = search_rate(trainer, lambda step: [], validate)
-    lowest = min(points, key=lambda point: point.loss)
-    assert lowest.learning_rate == pytest.approx(1e-3, rel=0.1)
-    assert 1e-4 <= suggestion(points) <= 4e-4  # a tenth, and the lag of the smoothing
-
-
-def test_two_kinds_of_measurement_are_refused_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["pretrain", "--tokens", str(tmp_path), "--out", str(tmp_path / "run"), "--dry-run", "--find-lr"]
-    assert main(asked) == 2
-    assert "--dry-run does not use --find-lr" in capsys.readouterr().err

@@ -18,10 +18,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from headwater.errors import TrainingError, UsageError
+from headwater.errors import TrainingError
 from headwater.model import load_model
 from headwater.training import process_group, read_journal
-from headwater.training.parallel import agreed_name, require_one_kind
+from headwater.training.parallel import agreed_name
 
 Launched = Callable[[list[str], Path], AbstractContextManager[subprocess.Popen[bytes]]]
 
@@ -90,20 +90,6 @@ def test_ranks_agree_on_a_name_of_this_start_alone(late: int) -> None:
 def test_a_rank_that_does_not_come_is_named() -> None:
     with pytest.raises(dist.DistStoreError, match="rank 1 did not come"):
         agreed_name(dist.HashStore(), 0, 2, timedelta(milliseconds=20))
-
-
-def test_ranks_with_devices_of_two_kinds_are_all_refused() -> None:
-    store = dist.HashStore()
-
-    def message(rank: int, kind: str) -> str:
-        with pytest.raises(UsageError) as raised:
-            require_one_kind(store, rank, 3, kind)
-        return str(raised.value)
-
-    with ThreadPoolExecutor(3) as ranks:
-        messages = set(ranks.map(message, range(3), ["cuda", "cuda", "cpu"]))
-    assert len(messages) == 1
-    assert "rank 0 has the device cuda and rank 2 the device cpu" in messages.pop()
 
 
 def test_a_callers_process_group_is_used_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,23 +108,6 @@ def test_training_continues_from_a_trained_model(undisturbed: Path, tokens: Path
     assert main(["pretrain", "--resume", "--out", str(tmp_path / "more")]) == 0
 
 
-def test_a_run_with_other_settings_gives_the_command_to_continue(
-    undisturbed: Path, tokens: Path, tmp_path: Path
-) -> None:
-    slower = {"learning_rate": 1e-5}
-    with pytest.raises(FolderError, match=r"learning_rate .* → .*--from \S*undisturbed --out NEW$"):
-        pretrain(PretrainConfig.build(TINY, slower), tokens, undisturbed)
-    with pytest.raises(FolderError, match=r"then and now: seed \d → 99\. "):
-        pretrain(PretrainConfig.build(TINY, {"seed": 99}), tokens, undisturbed)
-    model = {"width": 48, "heads": 3}
-    with pytest.raises(FolderError, match=r"or remove that folder first\.$"):  # not true of another shape
-        pretrain(PretrainConfig.build(TINY, {"model": model}), tokens, undisturbed)
-    no_model = shutil.ignore_patterns("model", "checkpoints")
-    shutil.copytree(undisturbed, tmp_path / "unfinished", ignore=no_model)
-    with pytest.raises(FolderError, match=r"or remove that folder first\.$"):
-        pretrain(PretrainConfig.build(TINY, slower), tokens, tmp_path / "unfinished")
-
-
 def test_a_model_continues_only_with_its_tokenizer_and_shape(
     undisturbed: Path, tokens: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -499,19 +482,3 @@ def test_a_run_in_use_is_refused(undisturbed: Path) -> None:
     in_use = pytest.raises(FolderError, match=rf"in use.*process {os.getpid()}")
     with folder_lock(undisturbed), in_use, folder_lock(undisturbed):
         pass
-
-
-def test_a_run_older_than_a_key_resumes_with_its_default(undisturbed: Path, tokens: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(undisturbed, run)
-    manifest = json.loads((run / "headwater.json").read_text())
-    config = manifest["config"] | {"model": dict(manifest["config"]["model"])}
-    for keys, key in ((config, "adam"), (config["model"], "activation"), (config["model"], "segments")):
-        del keys[key]
-    half_done(run, manifest | {"config": config}, tokens)
-    pretrain(PretrainConfig.build(TINY), tokens, run)
-    assert_same_weights(undisturbed, run)
-    config["model"]["segments"] = 2
-    half_done(run, manifest | {"config": config}, tokens)
-    with pytest.raises(FolderError, match=r"model\.segments 2 → 0\. Choose another"):
-        pretrain(PretrainConfig.build(TINY), tokens, run)

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from headwater.training import Measurement, Run, TrainConfig, read_journal
 from headwater.training.checkpoint import Checkpoints
 from headwater.training.journal import Journal
 from headwater.training.run import delayed_interruption
-from headwater.training.state import TrainingState
 
 from .test_loop import batch_of, tiny_trainer
 
@@ -113,11 +111,6 @@ def begin(out: Path, on_update: Callable[[dict[str, Any]], None], source: Any = 
 
 def kept(out: Path) -> list[str]:
     return sorted(path.name for path in (out / "checkpoints").iterdir())
-
-
-def test_a_checkpoint_of_an_earlier_version_resumes() -> None:
-    record = asdict(TrainingState(step=3, tokens=72)) | {"pinned": [2]}
-    assert TrainingState.from_record(record) == TrainingState(step=3, tokens=72)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -247,29 +240,6 @@ def test_a_disk_that_fills_within_a_line_loses_no_line(tmp_path: Path) -> None:
     assert journal.write({"step": 3}) is None
     assert [line["step"] for line in read_journal(journal.path)] == [1, 2, 3]
     journal.close()
-
-
-def test_a_run_whose_folder_is_moved_ends(tmp_path: Path) -> None:
-    out, moved = tmp_path / "run", tmp_path / "moved"
-    out.mkdir()
-
-    def move(line: dict[str, Any]) -> None:
-        if line["step"] == 3:
-            assert run.checkpoints is not None
-            run.checkpoints.wait()
-            out.rename(moved)
-            out.mkdir()  # replaced by another one
-
-    run = begin(out, move, checkpoint_every=2)
-    with pytest.raises(StorageError, match=r"was moved or replaced .* Move it back"):
-        run.train()
-    assert kept(moved) == ["step-00000002"]
-    assert not list(out.iterdir())
-    out.rmdir()
-    moved.rename(out)
-    run = begin(out, lambda line: None)
-    run.train()
-    assert run.trainer.step == 6
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,6 @@ COMMANDS = {
     "tokenizer": "Train a tokenizer; encode, decode, compare.",
     "pack": "Turn a corpus into the token stream that training reads.",
     "pretrain": "Train a language model on packed tokens.",
-    "prune": "Remove old checkpoints of a run.",
     "generate": "Continue a text.",
     "serve": "Serve a model: an OpenAI-compatible API and a page.",
     "evaluate": "Score a model zero-shot.",

@@ -16,7 +16,6 @@ from headwater.cli.console import (
     emit,
     is_first_rank,
     local_model,
-    refuse_unused,
     terminal_progress,
 )
 from headwater.cli.keys import keys_option
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 KEYS = keys_option("headwater.pretraining:PretrainConfig")
 
-_FIND_LR = "Train briefly at a rising learning rate, print the best one, save the curve in --out, and exit."
 _FROM = "Continue from this model: a folder, a shipped model, or a hub name. Pack the text with its tokenizer."
 _RECIPE = "A recipe: a TOML file, or a name such as gpt2-nano. Or a run, to resume it or change its length."
 _OF_A_START = {"preset", "init_from", "model"}  # keys of a run that its branch does not take over
@@ -35,18 +33,16 @@ _RESUME = "Resume the run in --out as it is configured."
 
 
 def pretrain(
-    context: typer.Context,
     out: Annotated[Path | None, typer.Option(help="Folder to write.", show_default="the run's own")] = None,
     recipe: Annotated[Path | None, typer.Argument(help=_RECIPE)] = None,
     preset: Annotated[str | None, typer.Option(help="The model: gpt1, gpt2-small, gpt2-mini, …")] = None,
     init_from: Annotated[str | None, typer.Option("--from", help=_FROM, metavar="MODEL")] = None,
     download: Download = False,
-    tokens: Annotated[str | None, typer.Option(help="Folder that `headwater pack` wrote, or its URL.")] = None,
+    tokens: Annotated[Path | None, typer.Option(help="Folder that `headwater pack` wrote.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of every random choice.", min=0)] = None,
     device: Annotated[str | None, DEVICE] = None,
     resume: Annotated[bool, typer.Option("--resume", help=_RESUME)] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what the run would cost, and exit.")] = False,
-    find_lr: Annotated[bool, typer.Option("--find-lr", help=_FIND_LR)] = False,
     settings: Settings = None,
     keys: Annotated[bool, KEYS] = False,
     as_json: AsJson = False,
@@ -61,18 +57,18 @@ def pretrain(
     from headwater.pretraining import PretrainConfig, require_one_model
     from headwater.pretraining import pretrain as run_pretraining
 
-    if dry_run:
-        refuse_unused(context, "--dry-run", "find_lr")
     if recipe is not None and _is_run(recipe):  # to resume or to change
         if out not in (None, recipe):
             raise UsageError(f"{recipe} is a run, which is continued in place", repair="Leave out --out")
         out, recipe, resume = recipe, None, True
     if out is None:
         raise UsageError("--out is missing", expected="the folder to write")
-    tokens, layers = _layers(out if resume else None, init_from, recipe, tokens)
+    # A branch that has begun has the tokens, the keys and the shape of its model in its own folder.
+    begun = resume or (init_from is not None and _branched_run(init_from) is not None and _has_begun(out))
+    tokens, layers = _layers(out if begun else None, None if begun else init_from, recipe, tokens)
     changed = parse_settings(settings or [])
     require_one_model({"preset": preset, "init_from": init_from}, changed)
-    if init_from is not None:
+    if init_from is not None and not begun:
         init_from = str(local_model(init_from, download))
     given = {"preset": preset, "init_from": init_from, "seed": seed, "device": device}
     layers += option_layers(given)
@@ -85,24 +81,18 @@ def pretrain(
 
         cost = forecast(config, tokens, out, terminal_progress())
         result, text = cost.to_dict(), cost.as_text()
-    elif find_lr:
-        from headwater.pretraining import find_rate
-
-        rate = find_rate(config, tokens, out, progress=terminal_progress())
-        result = {"learning_rate": rate, "out": str(out)}
-        text = f"Suggested: --set learning_rate={rate:g}\nThe curve: {out / 'curve.svg'}"
     else:
         model = run_pretraining(config, tokens, out, progress=terminal_progress())
         result, text = {"model": str(model), "run": str(out)}, str(model)
     if is_first_rank():
         emit(result, as_json=as_json, text=text)
-        if not dry_run and not find_lr:
+        if not dry_run:
             _say_what_to_try(model, out)
 
 
 def _layers(
-    resumed: Path | None, init_from: str | None, recipe: Path | None, tokens: str | None
-) -> tuple[str | None, list[Layer]]:
+    resumed: Path | None, init_from: str | None, recipe: Path | None, tokens: Path | None
+) -> tuple[Path | None, list[Layer]]:
     """Return the tokens and the configuration of the run that is resumed or branched, and of a recipe."""
     from headwater.config import Layer, read_recipe
 
@@ -135,19 +125,22 @@ def _is_run(recipe: Path) -> bool:
     return recipe.is_dir() and (not is_name or (recipe / "config.toml").exists())
 
 
+def _has_begun(out: Path) -> bool:
+    from headwater.storage import has_manifest, read_manifest
+
+    return has_manifest(out) and read_manifest(out).kind == "run"
+
+
 def _branched_run(init_from: str) -> Path | None:
-    """Return the run of a checkpoint such as RUN@1200, whose tokens and keys a branch takes over; else None."""
-    from headwater.storage import has_manifest
-
-    folder = Path(init_from.rpartition("@")[0])
-    return folder if folder != Path() and has_manifest(folder) else None
+    """Return RUN of a checkpoint RUN@1200, whose tokens and keys a branch takes over; else None."""
+    run, _, step = init_from.rpartition("@")
+    return Path(run) if run and step.isdigit() and not Path(init_from).exists() else None
 
 
-def _started_run(out: Path, tokens: str | None) -> tuple[str | None, Layer]:
+def _started_run(out: Path, tokens: Path | None) -> tuple[Path, Layer]:
     """Return the tokens folder and the configuration of the run in `out`."""
     from headwater.config import Layer, read_toml
     from headwater.errors import FolderError
-    from headwater.reading import is_remote
     from headwater.storage import read_manifest
 
     manifest = read_manifest(out)
@@ -158,5 +151,11 @@ def _started_run(out: Path, tokens: str | None) -> tuple[str | None, Layer]:
     started = Layer(read_toml(recipe) if recipe.exists() else manifest.config, str(recipe))
     if "model" in inputs:
         started["init_from"] = str(inputs["model"].path_from(out))
-    own = inputs["tokens"]
-    return tokens or (own.path if is_remote(own.path) else str(own.path_from(out))), started
+    own = inputs["tokens"].path_from(out)
+    if tokens is None and not own.exists():
+        raise FolderError(
+            f"the tokens of {out} are not at {own} any more",
+            expected="the folder that this run trains on",
+            repair="Name it: --tokens DIR",
+        )
+    return tokens or own, started

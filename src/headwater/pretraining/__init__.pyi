@@ -3,7 +3,6 @@ from .forecasting import forecast, seconds_per_update
 from .masking import CHOSEN
 from .objectives import l1, masked
 from .pretraining import pretrain
-from .rate_search import find_rate
 from .recipe import PretrainConfig, require_one_model, tokenizer_of
 from .tokens.other_projects import convert_tokens, holds_tokens
 from .tokens.pack import MINIMUM_TOKENS, pack
@@ -19,7 +18,6 @@ __all__ = [
     "TokenStream",
     "check_ids",
     "convert_tokens",
-    "find_rate",
     "forecast",
     "holds_tokens",
     "l1",

@@ -21,7 +21,6 @@ from headwater.pretraining.cost import Memory, estimate_memory
 from headwater.pretraining.pretraining import build_run, passes_of, passes_text, passes_warning, rate_text
 from headwater.pretraining.recipe import PretrainConfig, resolve
 from headwater.pretraining.tokens.sampler import TokenStream
-from headwater.pretraining.tokens.shards import local_tokens
 from headwater.storage import SILENT, Progress, read_manifest
 from headwater.training import Run, Trainer, process_group
 
@@ -88,9 +87,8 @@ class Forecast:
         return "\n".join(f"{name:15}{value}" for name, value in rows)
 
 
-def forecast(config: PretrainConfig, tokens: str | Path, out: Path, progress: Progress = SILENT) -> Forecast:
+def forecast(config: PretrainConfig, tokens: Path, out: Path, progress: Progress = SILENT) -> Forecast:
     """Return the cost of the run `pretrain(config, tokens, out)`, measured in about half a minute."""
-    tokens = local_tokens(tokens)
     with process_group(config.device) as ranks:
         resolved = resolve(config, tokens, ranks)
         # The first rank's: all ranks must decide the same, or some would wait for others.

@@ -18,26 +18,23 @@ import torch
 
 from headwater import shipped
 from headwater.display import byte_size, counted
-from headwater.errors import FolderError, HeadwaterError, TrainingError, resumable
+from headwater.errors import FolderError, TrainingError, UsageError, resumable
 from headwater.model import IGNORE, build_model, load_model, save_description, save_model
-from headwater.pretraining.changes import LENGTH, change_length, set_aside_model
 from headwater.pretraining.cost import training_flops_per_token
 from headwater.pretraining.masking import Masking
 from headwater.pretraining.objectives import l1, masked
 from headwater.pretraining.recipe import (
-    REMOVED,
     PretrainConfig,
     checked_tokens,
     resolve,
-    start_from,
     tokenizer_of,
 )
 from headwater.pretraining.samples import Samples
 from headwater.pretraining.tokens.pack import TOKEN_PARTS
 from headwater.pretraining.tokens.sampler import Sampler, TokenBatch, TokenStream
-from headwater.pretraining.tokens.shards import local_tokens, origin_of
-from headwater.storage import SILENT, Manifest, Progress, Stage, folder_lock, has_manifest, read_manifest
+from headwater.storage import SILENT, Input, Manifest, Progress, Stage, folder_lock, has_manifest, read_manifest
 from headwater.training import (
+    CHECKPOINTS,
     Measurement,
     Objective,
     OnUpdate,
@@ -52,13 +49,14 @@ _DIVERGED = 1.0
 # Repeated text is worth nearly as much as new text up to four passes, and little beyond sixteen (Muennighoff et
 # al. 2023, "Scaling data-constrained language models", section 5).
 MANY_PASSES = 8
+_LENGTH = ("steps",)  # what may change in place
 # (model, step) -> figures for the journal
 Follow = Callable[[Any, int], dict[str, float]]
 
 
 def pretrain(
     config: PretrainConfig,
-    tokens: str | Path,
+    tokens: Path,
     out: Path,
     *,
     follow: Follow | None = None,
@@ -67,7 +65,6 @@ def pretrain(
 ) -> Path:
     """Train, or resume training, and write `out`; return the model folder `out/model`.
 
-    `tokens` may be a URL, as `s3://bucket/tokens`: what is read of it is kept below HEADWATER_CACHE.
     `follow` is called with the model and the step after every update, on the first rank, and returns figures for
     metrics.jsonl, such as zero-shot scores. `on_update` is called after every update with its line of
     metrics.jsonl.
@@ -77,9 +74,8 @@ def pretrain(
     written first).
     """
     with process_group(config.device) as ranks:
-        tokens = local_tokens(tokens)
-        asked, packed = config, checked_tokens(tokens, ranks)
-        config = resolve(asked, tokens, ranks, _begun(out), packed)
+        asked, packed, begun = config, checked_tokens(tokens, ranks), _begun(out)
+        config = resolve(asked, tokens, ranks, begun, packed)
         # Ranks on different machines use the first one's precision.
         config = config.model_copy(update={"precision": ranks.broadcast(config.precision)})
         model_folder = out / "model"
@@ -89,19 +85,18 @@ def pretrain(
             return model_folder
         stage = _stage(config, tokens, out)
         with resumable(), ExitStack() as lock:
-            if is_locked := bool(stage.changed(LENGTH)):
+            if is_longer := bool(stage.changed(_LENGTH)):
                 lock.enter_context(folder_lock(out))  # another process may train it
-                change_length(stage, config, progress)
+                _lengthen(stage, progress)
             is_complete = stage.is_complete(progress)
             if not is_complete:
                 stage.begin()
             ranks.broadcast(is_complete)
             if is_complete:
                 return model_folder
-            if not is_locked:
+            if not is_longer:
                 lock.enter_context(folder_lock(out))
             config.save(out / "config.toml")
-            set_aside_model(out, progress)
             _describe(asked, config, out, packed, progress)
             _train(config, tokens, out, ranks, progress, follow, on_update)
             for name in ("config.toml", "metrics.jsonl"):
@@ -125,26 +120,62 @@ def _stage(config: PretrainConfig, tokens: Path, out: Path) -> Stage:
         out,
         kind="run",
         config=config.deciding(),
-        inputs=run_inputs(config, tokens),
+        inputs=_run_inputs(config, tokens, out),
         seed=config.seed,
-        measured=("changes", *REMOVED),
-        alternative=lambda: _continuation(config, tokens, out),
+        measured=("changes",),
     )
 
 
-def _continuation(config: PretrainConfig, tokens: Path, out: Path) -> str:
-    """Return how to train the model in `out` further with this recipe; nothing if they do not fit."""
-    try:
-        start_from(config, str(out), tokens)
-    except HeadwaterError:
-        return ""
-    return f"To train its model further with the new settings: --from {shlex.quote(str(out))} --out NEW"
+def _run_inputs(config: PretrainConfig, tokens: Path, out: Path) -> dict[str, Path | Input]:
+    """Return the folders that decide the result of the run in `out`, by their roles.
+
+    A run that has begun recorded the model that it continues from: that model may be gone or newer by now.
+    """
+    if config.init_from is None:
+        return {"tokens": tokens}
+    recorded = [] if not has_manifest(out) else [i for i in read_manifest(out).inputs if i.role == "model"]
+    begun_from = next((i for i in recorded if _names(config.init_from, i.path_from(out))), None)
+    return {"tokens": tokens, "model": begun_from or shipped.resolve(config.init_from)}
 
 
-def run_inputs(config: PretrainConfig, tokens: Path) -> dict[str, str | Path]:
-    """Return the folders that decide a run's result, by their roles."""
-    inputs: dict[str, str | Path] = {"tokens": origin_of(tokens)}
-    return inputs if config.init_from is None else inputs | {"model": shipped.resolve(config.init_from)}
+def _names(initial: str, model: Path) -> bool:
+    """Return whether `initial` (a folder, a run, or `RUN@STEP`) names the folder `model`, which may be gone."""
+    run, _, step = initial.rpartition("@")
+    if run and (number := shipped.step_of(step)) is not None:
+        return (Path(run) / CHECKPOINTS / f"step-{number:08d}").resolve() == model.resolve()
+    return model.resolve().is_relative_to(Path(initial).resolve())
+
+
+def _lengthen(stage: Stage, progress: Progress) -> None:
+    """Give the run in `stage.out`, which is locked, more updates if it differs from `stage` only in their number.
+
+    The manifest records each change with the update at which it was made and the command until then. The model of
+    a finished run is kept as `model-STEPS`. Raises UsageError for fewer updates, FolderError if the checkpoints of
+    a finished run are gone.
+    """
+    if not (changed := stage.changed(_LENGTH)):
+        return
+    out, before, steps = stage.out, changed["steps"], stage.config["steps"]
+    manifest, checkpoints = read_manifest(out), shipped.list_checkpoints(out)
+    if steps < before:
+        raise UsageError(
+            f"steps = {steps:,}, and the run in {out} has steps = {before:,}",
+            expected=f"at least {before:,}",
+            repair=f"Leave steps out, or branch from a checkpoint: --from {shlex.quote(str(out))}@STEP --out NEW",
+        )
+    if manifest.complete and not checkpoints:
+        raise FolderError(
+            f"the checkpoints of {out} are gone, and its optimizer's state with them",
+            repair=f"Continue its model in a new run: --from {shlex.quote(str(out))} --out NEW",
+        )
+    if manifest.complete and has_manifest(out / "model"):
+        (out / "model").rename(out / f"model-{before}")
+        progress.note(f"the model of the shorter run is now {out / f'model-{before}'}")
+    done = shipped.step_of(checkpoints[-1].name) if checkpoints else 0
+    entry = {"at": done, "command": manifest.command, **changed}
+    stage.config["changes"] = [*manifest.config.get("changes", []), entry]
+    stage.reopen()
+    progress.note(f"{out} continues from update {done:,} with steps {before:,} → {steps:,}")
 
 
 def build_run(config: PretrainConfig, tokens: Path, out: Path | None, ranks: Ranks, progress: Progress) -> Run:
@@ -159,7 +190,8 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path | None, ranks: Ran
         assert own.mask is not None
         masking = Masking(own.mask, own.vocabulary_size, config.seed)
     train, held_out = (TokenStream(tokens, part, config.window, packed, masking) for part in TOKEN_PARTS)
-    trainer = _build_trainer(config, tokens, ranks)
+    # Weights of a run that has begun are read from its own checkpoint.
+    trainer = _build_trainer(config, ranks, begun=out is not None and bool(shipped.list_checkpoints(out)))
     sampler = Sampler(train, config.batch_size, config.micro_batch, config.seed, ranks.rank, ranks.count)
 
     def describe(folder: Path) -> None:
@@ -182,24 +214,23 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path | None, ranks: Ran
     )
 
 
-def _build_trainer(config: PretrainConfig, tokens: Path, ranks: Ranks) -> Trainer:
+def _build_trainer(config: PretrainConfig, ranks: Ranks, *, begun: bool) -> Trainer:
     """Return the trainer of the recipe's model, new or trained before, and its objective."""
     model = build_model(config.architecture, seed=config.seed)
-    if config.init_from is not None:
+    if config.init_from is not None and not begun:
         model.load_state_dict(load_model(shipped.resolve(config.init_from)).state_dict())
     model.to(ranks.device)
     objective: Objective = masked
     if not config.architecture.is_masked:  # an architecture that was registered may have its own
         objective = getattr(model, "objective", None) or l1
     sharded = config.shard and ranks.count > 1  # one rank has all of the model anyway
-    recompute = ("full" if sharded else "none") if config.recompute == "auto" else config.recompute
     return Trainer(
         model,
         objective,
         config,
         ranks=ranks,
         sharded=sharded,
-        recompute=recompute,
+        recompute=config.recompute == "full" or (config.recompute == "auto" and sharded),
         muon=config.optimizer == "muon",
     )
 
@@ -264,7 +295,6 @@ def _train(
     run.train()
     _require_learning(run, config)
     run.restore_best()
-    run.require_folder()
     weights = run.trainer.full_weights()
     if ranks.is_first:
         step = config.steps if run.state.best_step is None else run.state.best_step
@@ -277,11 +307,14 @@ def _write_model(
     """Write the model folder of a run unless it is complete."""
     model = build_model(config.architecture, device="meta")
     model.load_state_dict(weights, assign=True)
+    inputs = _run_inputs(config, tokens, out.parent)
+    if isinstance(begun_from := inputs.get("model"), Input) and not Path(begun_from.path).is_absolute():
+        inputs["model"] = begun_from.model_copy(update={"path": f"../{begun_from.path}"})
     stage = Stage(
         out,
         kind="model",
         config=config.architecture.to_dict() | {"step": step},
-        inputs=run_inputs(config, tokens),
+        inputs=inputs,
         seed=config.seed,
     )
     if not stage.is_complete():
@@ -301,9 +334,7 @@ def _describe(
     progress.note(f"learning rate {rate_text(asked, config)}")
     moments = 1 if config.optimizer == "muon" else 2  # for nearly all weights
     size = 4 * (1 + moments) * config.architecture.parameter_count
-    kept, prune = counted(config.keep, "checkpoint"), f"headwater prune {shlex.quote(str(out))}"
-    keeps = f"keeps {kept} of {byte_size(size)} and the best one; `{prune}` removes old ones"
-    progress.note(keeps)
+    progress.note(f"keeps {counted(config.keep, 'checkpoint')} of {byte_size(size)} and the best one")
 
 
 def passes_of(config: PretrainConfig, train_tokens: int) -> float:

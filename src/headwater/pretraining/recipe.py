@@ -17,8 +17,7 @@ from headwater.model import Faithful, ModelConfig, load_config, preset
 from headwater.pretraining.cost import fitting_tokens, require_memory
 from headwater.pretraining.samples import require_samples
 from headwater.pretraining.tokens.sampler import TokenStream, too_short
-from headwater.pretraining.tokens.shards import open_tokens
-from headwater.storage import Manifest
+from headwater.storage import Manifest, open_folder
 from headwater.tokenizer import Tokenizer
 from headwater.training import Ranks, TrainConfig, resolve_precision, transfer_rate
 
@@ -26,10 +25,6 @@ from headwater.training import Ranks, TrainConfig, resolve_precision, transfer_r
 def _existing_preset(name: str) -> str:
     preset(name)  # raises UsageError
     return name
-
-
-# Keys of earlier versions, which recipes of older runs have as false.
-REMOVED = ("next_sentence", "init_optimizer")
 
 
 class PretrainConfig(TrainConfig):
@@ -53,8 +48,8 @@ class PretrainConfig(TrainConfig):
     """Shard weights and optimizer over the ranks (FSDP)."""
     optimizer: Literal["adam", "muon"] = "adam"
     """muon: Muon for the matrices between embeddings and head; not in the papers, and cannot be sharded."""
-    recompute: Literal["auto", "none", "selective", "full"] = "auto"
-    """Which activations the backward pass recomputes; auto: full for a sharded model."""
+    recompute: Literal["auto", "none", "full"] = "auto"
+    """full: the backward pass recomputes each block from its input; auto: full for a sharded model."""
     sample_every: int = Field(default=0, ge=0)
     """Updates between samples, shown and kept in samples.jsonl while the model trains; 0 is never."""
     sample_prompt: str = ""
@@ -72,12 +67,6 @@ class PretrainConfig(TrainConfig):
             keys = {key: value for key, value in layer.items() if other.get(key) not in later}
             kept.append(Layer(keys, layer.source if isinstance(layer, Layer) else source))
         return super().build(*kept, source=source)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_removed_keys(cls, values: Any) -> Any:
-        off = {key for key in REMOVED if isinstance(values, dict) and values.get(key) is False}
-        return {key: value for key, value in values.items() if key not in off} if off else values
 
     @model_validator(mode="after")
     def _has_one_length(self) -> Self:
@@ -115,9 +104,9 @@ def resolve(
     packed: the manifest of `tokens`, if that was checked already. Raises UsageError, DataError or MismatchError if
     recipe, tokens and ranks are inconsistent.
     """
-    packed = packed or open_tokens(tokens)
+    packed = packed or open_folder(tokens, "tokens")
     if config.init_from is not None:
-        config = start_from(config, config.init_from, tokens)
+        config = start_from(config, config.init_from, tokens, begun)
     model = _model_of(config, tokens, packed)
     window = config.context or model.context
     if window > model.context:
@@ -133,10 +122,7 @@ def resolve(
         windows = TokenStream(tokens, "train", window, packed).windows
         steps = max(1, math.ceil(config.epochs * windows / config.batch_size))
     warmup_steps = _fitting_warmup(config.warmup_steps, steps)
-    if begun is not None and begun.warmup_steps in (
-        config.warmup_steps,
-        _fitting_warmup(config.warmup_steps, begun.steps),
-    ):
+    if begun is not None and begun.warmup_steps == _fitting_warmup(config.warmup_steps, begun.steps):
         warmup_steps = begun.warmup_steps  # of the length with which the run began
     # A resumed run keeps its micro-batch: another one would round differently.
     micro_batch = config.micro_batch or (begun.micro_batch if begun else None)
@@ -187,9 +173,9 @@ def _require_consistent(config: PretrainConfig, tokens: Path, packed: Manifest, 
         raise UsageError(
             "optimizer = muon needs whole matrices, and shard = true divides them", repair="Leave one of them out"
         )
-    if config.recompute in ("selective", "full") and model.is_recurrent:
+    if config.recompute == "full" and model.is_recurrent:
         raise UsageError(
-            f"recompute = {config.recompute} needs a Transformer's blocks, and this model is an LSTM",
+            "recompute = full needs a Transformer's blocks, and this model is an LSTM",
             repair="Use --set recompute=none",
         )
     if config.sample_every:
@@ -209,7 +195,7 @@ def checked_tokens(tokens: Path, ranks: Ranks) -> Manifest:
     checked: Manifest | HeadwaterError | None = None
     if ranks.is_first:
         try:
-            checked = open_tokens(tokens)
+            checked = open_folder(tokens, "tokens")
         except HeadwaterError as error:
             checked = error
     checked = ranks.broadcast(checked)
@@ -233,21 +219,24 @@ def require_one_model(*given: Mapping[str, Any]) -> None:
             )
 
 
-def start_from(config: PretrainConfig, initial: str, tokens: Path) -> PretrainConfig:
+def start_from(
+    config: PretrainConfig, initial: str, tokens: Path, begun: PretrainConfig | None = None
+) -> PretrainConfig:
     """Return the recipe with the shape of the model to continue from and, if none is set, its learning rate.
 
-    Raises MismatchError where the tokens were packed with another tokenizer, UsageError for another shape.
+    Of an unfinished run, `begun` has both: the model may be gone. Raises MismatchError where the tokens were
+    packed with another tokenizer, UsageError for another shape.
     """
-    folder = shipped.resolve(initial)
-    trained = load_config(folder)
+    folder = shipped.resolve(initial) if begun is None else None
+    trained = load_config(shipped.resolve(initial)) if begun is None else begun.architecture
     shape = trained.to_dict()
     if changed := [key for key, value in config.model.items() if key != "dropout" and shape.get(key) != value]:
         raise UsageError(
             f"model.{changed[0]} = {config.model[changed[0]]} is not as in {initial}: {shape.get(changed[0])}",
             repair=f"Leave model.{changed[0]} out, or train a new model without --from",
         )
-    own, packed = Tokenizer.of_model(folder, trained.vocabulary), tokenizer_of(trained, tokens)
-    if own is not None and own.identity != packed.identity:
+    own = None if folder is None else Tokenizer.of_model(folder, trained.vocabulary)
+    if own is not None and own.identity != tokenizer_of(trained, tokens).identity:
         raise MismatchError(
             f"the tokens in {tokens} were packed with another tokenizer than the one of {initial}",
             repair=f"Pack the corpus with it: headwater pack CORPUS --tokenizer {shlex.quote(initial)} --out DIR",
@@ -256,7 +245,8 @@ def start_from(config: PretrainConfig, initial: str, tokens: Path) -> PretrainCo
         shape = trained.with_dropout(config.dropout).to_dict()
     update: dict[str, Any] = {"model": shape | config.model}
     if "learning_rate" not in config.model_fields_set:
-        update["learning_rate"] = trained.transfer_rate or transfer_rate(trained.width)
+        of_model = trained.transfer_rate or transfer_rate(trained.width)
+        update["learning_rate"] = of_model if begun is None else begun.learning_rate
     return config.model_copy(update=update)
 
 

@@ -1,18 +1,15 @@
-from .checkpoint import prune_checkpoints
 from .compile import compile_checked
-from .config import CHANGEABLE, AdamForm, TrainConfig, TrainingPrecision
+from .config import AdamForm, TrainConfig, TrainingPrecision
 from .journal import read_journal
 from .loop import Objective, Trainer, choose_precision, resolve_precision
 from .machine import matmul_rate
 from .parallel import Ranks, process_group
 from .run import CHECKPOINTS, OnUpdate, Run
-from .schedule import DECAY_SHARE, Schedule, transfer_rate
+from .schedule import Schedule, transfer_rate
 from .state import BatchSource, Measurement
 
 __all__ = [
-    "CHANGEABLE",
     "CHECKPOINTS",
-    "DECAY_SHARE",
     "AdamForm",
     "BatchSource",
     "Measurement",
@@ -28,7 +25,6 @@ __all__ = [
     "compile_checked",
     "matmul_rate",
     "process_group",
-    "prune_checkpoints",
     "read_journal",
     "resolve_precision",
     "transfer_rate",

@@ -28,7 +28,7 @@ from headwater import shipped
 from headwater.display import byte_size
 from headwater.errors import FolderError, HeadwaterError, MismatchError, StorageError
 from headwater.reading import read_json
-from headwater.storage import Stage, folder_lock, open_folder, read_manifest, storage_errors, write_json
+from headwater.storage import Stage, open_folder, storage_errors, write_json
 from headwater.training.parallel import Ranks
 
 _RECORD = "state.json"
@@ -193,31 +193,6 @@ class Checkpoints:
         for older in [other for other in steps if other <= step][: -self.keep]:
             if older != best:
                 shutil.rmtree(self.path_of(older), ignore_errors=True)
-
-
-def prune_checkpoints(run: Path, keep: int) -> dict[str, int]:
-    """Remove all but the newest `keep` checkpoints of a run, and the best one of an unfinished run.
-
-    Return the bytes of each removed one by its name. Raises FolderError for a folder that is not a run, or whose
-    unfinished run would lose its last checkpoint, and if a process is training in it.
-    """
-    manifest = read_manifest(run)
-    if manifest.kind != "run":
-        raise FolderError(f"{run} is a {manifest.kind} folder", expected="a run")
-    if not manifest.complete and keep < 1:
-        raise FolderError(f"{run} is not finished, and resumes from its newest checkpoint", expected="--keep 1")
-    with folder_lock(run):
-        there = shipped.list_checkpoints(run)
-        kept = set(there[-keep:]) if keep else set()
-        if not manifest.complete and there:
-            best = read_json(there[-1] / _RECORD).get("best") or {}
-            kept |= {path for path in there if shipped.step_of(path.name) == best.get("step")}
-        removed = {}
-        for path in there:
-            if path not in kept and not path.is_symlink():
-                removed[path.name] = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
-                shutil.rmtree(path)
-        return removed
 
 
 def _write_shards(folder: Path, state: dict[str, Tensor], group: dist.ProcessGroup | None) -> None:

@@ -24,7 +24,7 @@ from headwater.errors import TrainingError
 from headwater.model import Backend, Block
 from headwater.training.config import TrainConfig, TrainingPrecision
 from headwater.training.optimizer import Optimizer, inner_matrices, master_weights
-from headwater.training.parallel import Ranks, Recompute, recompute_blocks, shard
+from headwater.training.parallel import Ranks, recompute_blocks, shard
 from headwater.training.schedule import learning_rate_factor
 
 # Held while torch's generators, which all threads share, have a training's state.
@@ -75,7 +75,7 @@ class Trainer:
         *,
         ranks: Ranks | None = None,
         sharded: bool = False,
-        recompute: Recompute = "none",
+        recompute: bool = False,
         muon: bool = False,
         backend: Backend | None = None,
     ) -> None:
@@ -88,7 +88,8 @@ class Trainer:
             backend.assign_to(model)
         held = (getattr(part, "backend", None) for part in model.modules())
         self.backend = next((own for own in held if isinstance(own, Backend)), Backend())
-        recompute_blocks(model, recompute)
+        if recompute:
+            recompute_blocks(model)
         if sharded:
             blocks: Any = getattr(model, "blocks", ())
             shard(self._model_and_objective, blocks, self.ranks, self.matrix_dtype)

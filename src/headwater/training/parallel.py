@@ -14,15 +14,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from headwater.device import choose_device
-from headwater.errors import TrainingError, UsageError
+from headwater.errors import TrainingError
 
 # For the slowest rank to start: it may load Python from storage that a thousand ranks read.
 PATIENCE = timedelta(minutes=10)
@@ -159,25 +158,11 @@ def _join(device: str) -> Ranks:
         # torchrun keeps one store over its restarts (pytorch 135712), with the addresses of dead ranks; its
         # restart count, which differs between nodes, cannot tell them apart.
         own = dist.PrefixStore(agreed_name(store, rank, count, PATIENCE), store)
-        require_one_kind(own, rank, count, chosen.type)
         device_id = chosen if chosen.type == "cuda" else None  # without it NCCL guesses, and a barrier may hang
         dist.init_process_group(
             backend, store=own, rank=rank, world_size=count, timeout=TIMEOUT, device_id=device_id
         )
     return Ranks(rank, count, chosen)
-
-
-def require_one_kind(store: dist.Store, rank: int, count: int, kind: str) -> None:
-    """Raise UsageError on every rank if the ranks have different kinds of devices, which cannot communicate."""
-    store.set(f"device of {rank}", kind)
-    kinds = [store.get(f"device of {other}").decode() for other in range(count)]
-    if len(set(kinds)) > 1:
-        other = next(other for other in range(count) if kinds[other] != kinds[0])
-        raise UsageError(
-            f"rank 0 has the device {kinds[0]} and rank {other} the device {kinds[other]}",
-            expected="one kind of device on all ranks",
-            repair="Give --device on every machine, as --device cuda",
-        )
 
 
 def agreed_name(store: dist.Store, rank: int, count: int, patience: timedelta) -> str:
@@ -206,30 +191,12 @@ def agreed_name(store: dist.Store, rank: int, count: int, patience: timedelta) -
     return word
 
 
-Recompute = Literal["none", "selective", "full"]
-
-
-def recompute_blocks(model: nn.Module, how: Recompute) -> None:
-    """Make the backward pass recompute activations of each block, in place.
-
-    "full" keeps only a block's input; "selective" also the results of matmuls and fused attention, so that only
-    element-wise operations are repeated.
-    """
-    if how == "none":
-        return
+def recompute_blocks(model: nn.Module) -> None:
+    """Keep only the input of each block, in place: the backward pass computes its activations again."""
     from torch.distributed._composable import checkpoint
-    from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
-    aten = torch.ops.aten
-    kept = [
-        *(aten.mm.default, aten.addmm.default),
-        aten._scaled_dot_product_flash_attention.default,
-        aten._scaled_dot_product_efficient_attention.default,
-        aten._scaled_dot_product_cudnn_attention.default,
-    ]
-    options = {} if how == "full" else {"context_fn": partial(create_selective_checkpoint_contexts, kept)}
     for block in getattr(model, "blocks", ()):
-        checkpoint(block, **options)
+        checkpoint(block)
 
 
 def shard(root: Any, blocks: Sequence[Any], ranks: Ranks, matrix_dtype: torch.dtype) -> None:

@@ -104,7 +104,6 @@ class Run:
         checkpoint.
         """
         trainer, config, progress = self.trainer, self.config, self.progress
-        self._folder = self.trainer.ranks.broadcast(_identity(self.out))
         self._resume()
         if self.checkpoints is not None and not self._is_over():
             self.checkpoints.require_space(trainer.optimizer.state(), trainer.ranks)
@@ -244,16 +243,6 @@ class Run:
             line |= self.follow()
         return due
 
-    def require_folder(self) -> None:
-        """Raise StorageError if the folder was moved or replaced since `train` began; every rank calls this."""
-        if self._folder is None or self.trainer.ranks.broadcast(_identity(self.out) == self._folder):
-            return
-        raise StorageError(
-            f"{self.out} was moved or replaced while the run was training in it",
-            expected="the folder in which the run began",
-            repair="Move it back, and run the same command again: it resumes from the newest checkpoint",
-        )
-
     def _is_kept(self, step: int) -> bool:
         """Return whether the state of a step can be loaded; every rank must call this."""
         if self.checkpoints is None:
@@ -262,10 +251,7 @@ class Run:
         return bool(self.trainer.ranks.broadcast(self.checkpoints.path_of(step).is_dir()))
 
     def _checkpoint(self) -> None:
-        """Write a checkpoint; if the run has no folder, keep the weights in memory if they are the best.
-
-        Raises StorageError if the folder is not the one where the run began.
-        """
+        """Write a checkpoint; if the run has no folder, keep the weights in memory if they are the best."""
         step, best, optimizer = self.trainer.step, self.state.best_step, self.trainer.optimizer
         if self.checkpoints is None:
             if best == step:
@@ -273,7 +259,6 @@ class Run:
                 with torch.no_grad():
                     torch._foreach_copy_(self._best_weights, [m.detach() for m in optimizer.masters])
             return
-        self.require_folder()
         if best is not None and best != step and not self._is_kept(best):
             self._forget_best(step)
         record = asdict(self.state)  # a copy: the state changes while a thread writes
@@ -289,7 +274,7 @@ class Run:
         path, record = newest
         self.checkpoints.load(path, optimizer.state())
         optimizer.load(record["step"])
-        self.state = TrainingState.from_record(record)
+        self.state = TrainingState(**record)
         step, best = self.state.step, self.state.best_step
         if best is not None and best != step:
             there = self.checkpoints.path_of(best)
@@ -341,14 +326,6 @@ class Run:
             figures = [f"{k.replace('_', ' ')} {v:.3f}" for k, v in entry.items() if isinstance(v, float)]
             text += f"; best after {entry['step']:,}: {', '.join(figures)}" if figures else ""
         return text
-
-
-def _identity(folder: Path | None) -> tuple[int, int] | None:
-    """Return device and inode of a folder, None if it does not exist."""
-    if folder is None or not folder.exists():
-        return None
-    found = folder.stat()
-    return found.st_dev, found.st_ino
 
 
 @contextmanager

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 
@@ -64,11 +64,6 @@ class TrainingState:
     curve: list[dict[str, Any]] = field(default_factory=list)
     sums: dict[str, float] = field(default_factory=dict)  # of losses since the last validation
     summed: int = 0
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> TrainingState:
-        """Return the state of a checkpoint; one of an earlier version has keys that are not used."""
-        return cls(**{one.name: record[one.name] for one in fields(cls)})
 
     @property
     def best_step(self) -> int | None:

@@ -11,11 +11,9 @@ cannot share them equally, some read one more window, with weight 0: ranks that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +24,9 @@ from headwater.device import to_device
 from headwater.errors import DataError
 from headwater.model import IGNORE
 from headwater.pretraining.masking import HELD_OUT, Masking
-from headwater.pretraining.tokens.shards import Shard, StoredFiles, check_ids, files_of, open_tokens
-from headwater.storage import Manifest
+from headwater.pretraining.tokens.shards import Shard, check_ids
+from headwater.storage import Manifest, open_folder
 
-STORE_REQUESTS = 16  # at a time, of a stream at a URL
 _ROUNDS = 6
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
@@ -79,23 +76,16 @@ class TokenStream:
         masking: Masking | None = None,
     ) -> None:
         self.masking = masking
-        self.manifest = manifest or open_tokens(folder)
+        self.manifest = manifest or open_folder(folder, "tokens")
         self.folder, self.part, self.context = folder, part, context
-        files = files_of(folder, self.manifest)
-        # A store answers many requests at once.
-        self._threads = ThreadPoolExecutor(STORE_REQUESTS) if isinstance(files, StoredFiles) else None
-        names = [path.name for path in shard_paths(folder, self.manifest, part)]
-        read = self._map(lambda name: Shard(name, files), names)
-        self.shards = [shard for shard in read if len(shard) > context]
+        shards = map(Shard, shard_paths(folder, self.manifest, part))
+        self.shards = [shard for shard in shards if len(shard) > context]
         self._vocabulary = int(self.manifest.config.get("vocabulary_size", 1 << 32))
         if not self.shards:
             raise too_short(folder, self.manifest, part, context)
         # Windows of each shard: the last one, full but overlapping, counts as one.
         self._ends = np.cumsum([-(-(len(shard) - 1) // context) for shard in self.shards])
         self.windows = int(self._ends[-1])
-
-    def _map(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        return list((map if self._threads is None else self._threads.map)(function, items))
 
     def window(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Return ids and targets of one window, each (context,) int64; IGNORE in the overlap."""
@@ -127,7 +117,7 @@ class TokenStream:
         update, rows: an update, and the windows' rows in it, by which they are masked; held-out ones always in the
         same way.
         """
-        pairs = self._map(self.window, indices.tolist())
+        pairs = [self.window(index) for index in indices.tolist()]
         if self.masking is not None:
             numbers = indices.tolist() if rows is None else rows
             pairs = [
