@@ -257,11 +257,12 @@ async def scoring(options: argparse.Namespace) -> dict[str, Any]:
 
 async def streams_during_scoring(server: Server, options: argparse.Namespace) -> dict[str, float]:
     """The 99th percentile between a stream's tokens while another client scores, and without."""
-    rows = {"text_1": PROMPT * 8, "text_2": [f" a stone {number} lies there" for number in range(200)]}
+    prompts = [PROMPT * 8 + f" a stone {number} lies there" for number in range(200)]
+    rows = {"prompt": prompts, "max_tokens": 0, "echo": True, "logprobs": 0}
 
     async def score() -> None:
         while True:
-            async for _ in server.lines("/score", rows):
+            async for _ in server.lines("/v1/completions", rows):
                 pass
 
     alone: list[float] = []

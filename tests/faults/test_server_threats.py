@@ -104,13 +104,13 @@ def test_a_body_that_is_a_trap_for_the_parser_is_refused(client: TestClient, bod
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b'{"text_1": "a", "text_2": "b", "\\ud800": 1}', "has a lone surrogate"),
-        (b'{"text_1": ' + b"9" * 5_000 + b"}", "(4300 digits)"),
-        (b'{"text_1": "\xff"}', "can't decode byte 0xff"),
+        (b'{"input": "a", "\\ud800": 1}', "has a lone surrogate"),
+        (b'{"input": ' + b"9" * 5_000 + b"}", "(4300 digits)"),
+        (b'{"input": "\xff"}', "can't decode byte 0xff"),
     ],
 )
 def test_an_unreadable_body_is_refused_by_its_cause(client: TestClient, body: bytes, said: str) -> None:
-    answer = client.post("/score", content=body, headers={"content-type": "application/json"})
+    answer = client.post("/classify", content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 400
     assert said in answer.json()["error"]["message"]
 

@@ -212,17 +212,17 @@ async def list_of_nothing(crowd: Crowd) -> None:
 async def endless_headers(crowd: Crowd) -> None:
     """Headers that come to no end."""
     async with crowd.connect() as (_, writer):
-        writer.write(b"POST /score HTTP/1.1\r\n")
+        writer.write(b"POST /classify HTTP/1.1\r\n")
         for _ in range(20_000):
             writer.write(b"x-y: " + b"z" * 3_000 + b"\r\n")
             await writer.drain()
 
 
-async def score_and_leave(crowd: Crowd) -> None:
+async def embed_and_leave(crowd: Crowd) -> None:
     """A long job whose client does not wait."""
-    body = json.dumps({"model": "base", "text_1": "a stone " * 20, "text_2": [" the river" * 25] * 1_000}).encode()
+    body = json.dumps({"model": "base", "input": [" the river" * 25] * 1_000}).encode()
     async with crowd.connect() as (_, writer):
-        writer.write(crowd.head("/score", len(body)) + body)
+        writer.write(crowd.head("/v1/embeddings", len(body)) + body)
         await asyncio.sleep(crowd.chance.uniform(0, 2))
 
 
@@ -231,7 +231,7 @@ async def no_key_and_no_body(crowd: Crowd) -> None:
     async with contextlib.AsyncExitStack() as stack:
         for number in range(20):
             _, writer = await stack.enter_async_context(crowd.connect())
-            writer.write(crowd.head("/health" if number % 2 else "/score", 1_000_000, key="none"))
+            writer.write(crowd.head("/health" if number % 2 else "/classify", 1_000_000, key="none"))
         await asyncio.sleep(crowd.chance.uniform(0, 5))
 
 
@@ -277,7 +277,7 @@ WAYS: list[Callable[[Crowd], Awaitable[None]]] = [
     signs_in_a_row,
     list_of_nothing,
     endless_headers,
-    score_and_leave,
+    embed_and_leave,
     no_key_and_no_body,
     large_answer,
     large_bias,

@@ -45,7 +45,7 @@ SHORT: list[tuple[str, dict[str, Any]]] = [
 ]
 LONG: list[tuple[str, dict[str, Any]]] = [
     ("/classify", {"model": "classes", "input": [TEXT] * 40}),
-    ("/score", {"model": "base", "text_1": "a stone", "text_2": [" the river runs" * 20] * 200}),
+    ("/v1/embeddings", {"model": "base", "input": [" the river runs" * 20] * 200}),
     ("/v1/completions", {"model": "base", "prompt": ["the"] * 8, "max_tokens": 200, "ignore_eos": True}),
 ]
 

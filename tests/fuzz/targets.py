@@ -269,7 +269,7 @@ def settings(data: bytes) -> None:
         parse_settings([data.decode("utf-8", "replace")])
 
 
-_CALLS = ("/v1/completions", "/score", "/classify", "/inspect", "/v1/embeddings")
+_CALLS = ("/v1/completions", "/classify", "/inspect", "/v1/embeddings")
 
 
 def api_bodies(data: bytes) -> None:

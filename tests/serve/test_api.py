@@ -191,12 +191,7 @@ def test_embeddings_are_mean_final_states_of_length_1(
     assert list(decoded) == pytest.approx(expected, abs=1e-5)
 
 
-def test_scores_and_classes_are_those_of_the_library(
-    http: httpx.Client, lm: LanguageModel, task_folders: dict[str, Path]
-) -> None:
-    found = http.post("/score", json={"model": "base", "text_1": "the river", "text_2": [" runs", " lies"]}).json()
-    expected = lm.score([("the river", " runs"), ("the river", " lies")])
-    assert [row["score"] for row in found["data"]] == pytest.approx([value for value, _ in expected], abs=1e-5)
+def test_classes_are_those_of_the_library(http: httpx.Client, task_folders: dict[str, Path]) -> None:
     rows = ["the river runs to the sea", "a stone"]
     asked = {"model": "classes", "input": rows, "explain": True}
     labels = http.post("/classify", json=asked).json()["data"]
@@ -221,18 +216,12 @@ def test_an_added_token_is_one_token_in_prompts_and_stops(http: httpx.Client, sp
     ids = [speaker, *tokenizer.encode(" the river")]
     asked: dict[str, Any] = {"model": "speakers", "prompt": text}
     assert http.post("/tokenize", json=asked).json()["tokens"] == ids
-    assert http.post("/detokenize", json={"model": "speakers", "tokens": ids}).json()["prompt"] == text
     # A bias makes the model say nothing else.
     asked |= {"max_tokens": 3, "temperature": 0, "logit_bias": {str(speaker): 100}}
     for stop, said, reason in ((None, "<speaker1>" * 3, "length"), ("<speaker1>", "", "stop")):
         answer = http.post("/v1/completions", json=asked | {"stop": stop}).json()
         assert answer["usage"]["prompt_tokens"] == len(ids)
         assert (answer["choices"][0]["text"], answer["choices"][0]["finish_reason"]) == (said, reason)
-
-
-def test_no_pairs_are_refused_as_too_few(http: httpx.Client) -> None:
-    error = http.post("/score", json={"model": "base", "text_1": [], "text_2": []}).json()["error"]
-    assert error["message"] == "text_1 has 0 texts and text_2 0; expected the same number, at least one."
 
 
 def test_classify_reports_how_much_it_cut(http: httpx.Client) -> None:
@@ -264,8 +253,6 @@ def test_the_tokenizer_is_there_for_remote_clients(http: httpx.Client, lm: Langu
     ids = lm.tokenizer.encode(text)
     assert (found["tokens"], found["count"], found["max_model_len"]) == (ids, len(ids), 64)
     assert found["token_strs"] == [lm.tokenizer.vocabulary.tokens[token] for token in ids]
-    assert http.post("/detokenize", json={"tokens": ids}).json() == {"prompt": text}
-    assert http.post("/detokenize", json={"tokens": [99_999]}).json()["error"]["param"] == "tokens"
     named = "the river<|endoftext|>"
     counts = [len(lm.tokenizer.encode(named, allow_special=allowed)) for allowed in (True, False)]
     answer = http.post("/v1/completions", json={"prompt": named, "max_tokens": 1}).json()
@@ -369,12 +356,6 @@ def test_every_task_is_answered(http: httpx.Client, task_folders: dict[str, Path
     alone = http.post("/classify", json={"model": task, "input": parts}).json()
     assert alone["data"][0]["probabilities"] == pytest.approx(predicted[0].probabilities, abs=1e-5)
     assert http.post("/classify", json={"model": task, "input": "the river"}).status_code == 400
-    scored = http.post("/score", json={"model": task, "text_1": parts[0], "text_2": parts[1]})
-    if task == "similarity":
-        assert scored.json()["meaning"] == "similarity"
-        assert scored.json()["data"][0]["score"] == pytest.approx(predicted[0].label, abs=2e-6)
-    else:
-        assert scored.status_code == 400
 
 
 def test_inspection_agrees_with_the_model(http: httpx.Client, lm: LanguageModel) -> None:

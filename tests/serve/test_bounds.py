@@ -40,9 +40,9 @@ from headwater.serve.schema import (
     ClassifyRequest,
     CompletionRequest,
     EmbeddingRequest,
-    ScoreRequest,
 )
 from headwater.serve.served import OpenRequest, Served, Server
+from headwater.serve.tasks import embed
 
 
 @contextmanager
@@ -73,7 +73,6 @@ def test_each_request_is_logged_without_its_text(caplog: pytest.LogCaptureFixtur
         (CompletionRequest, {"stop_token_ids": ["a"] * 50_000}),
         (CompletionRequest, {"logit_bias": {str(token): "a" for token in range(50_000)}}),
         (EmbeddingRequest, {"input": [{}] * 50_000}),
-        (ScoreRequest, {"text_1": [1] * 50_000, "text_2": "a"}),
         (ClassifyRequest, {"input": [[1]] * 50_000}),
     ],
 )
@@ -137,10 +136,10 @@ def test_a_body_above_its_limit_is_refused_unread() -> None:
         guard = Guard(_answer, limits=Limits(body_bytes=100), keys=None, metrics=Metrics(), local=True)
         unread = _Body()
         async with asyncio.timeout(30):
-            assert await _ask(guard, _scope("/score", length=101), unread) == 413
+            assert await _ask(guard, _scope("/classify", length=101), unread) == 413
             assert unread.asked == 0
             for size, status in ((100, 200), (101, 413)):
-                assert await _ask(guard, _scope("/score"), _Body(b"x" * size)) == status
+                assert await _ask(guard, _scope("/classify"), _Body(b"x" * size)) == status
         assert guard.metrics.open == 0
 
     asyncio.run(scenario())
@@ -171,13 +170,13 @@ def test_clients_without_a_key_occupy_no_slot(tmp_path: Path) -> None:
             # Open paths are answered at once, whatever body was promised; keys are checked before bodies.
             for path in ("/health", "/", "/page/app.js", "/openapi.json"):
                 assert await _ask(guard, _scope(path), waiting) == 200
-            assert await _ask(guard, _scope("/score", "bad"), waiting) == 401
+            assert await _ask(guard, _scope("/classify", "bad"), waiting) == 401
         assert waiting.asked == 0
-        slow = [asyncio.create_task(_ask(guard, _scope("/score", "good"), _Body())) for _ in range(2)]
-        bad = [asyncio.create_task(_ask(guard, _scope("/score", "bad"), _Body())) for _ in range(20)]
+        slow = [asyncio.create_task(_ask(guard, _scope("/classify", "good"), _Body())) for _ in range(2)]
+        bad = [asyncio.create_task(_ask(guard, _scope("/classify", "bad"), _Body())) for _ in range(20)]
         assert set(await asyncio.gather(*bad)) == {401}
         assert metrics.open == 2
-        assert await _ask(guard, _scope("/score", "good"), _Body()) == 429
+        assert await _ask(guard, _scope("/classify", "good"), _Body()) == 429
         assert await _ask(guard, _scope("/health", method="GET"), _Body()) == 200
         for task in slow:
             task.cancel()
@@ -187,48 +186,43 @@ def test_clients_without_a_key_occupy_no_slot(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_scoring_is_cut_into_jobs_that_others_come_between(base_folder: Path) -> None:
+def test_texts_are_cut_into_jobs_that_others_come_between(base_folder: Path) -> None:
     lm = hw.load(base_folder)
-    rows = [(" the river" * (1 + number % 8), " runs to the sea." * 3) for number in range(200)]
-    expected = lm.score(rows)
+    texts = ["the river" * (1 + number % 4) + " runs to the sea." for number in range(200)]
+    expected = lm.embed(texts, normalize=True)
 
     async def scenario() -> None:
-        from headwater.serve.schema import ScoreRequest
-        from headwater.serve.tasks import score
-
         server = Server(open_models([f"base={base_folder}"], precision="fp32", slots=1), Limits(queue=8))
         server.start()
         served = server.find("base")
         try:
             sizes: list[int] = []
-            real = served.lm.scorer.score_ids
+            real = served.lm.embed_ids
 
-            def counted(requests: Any) -> Any:
-                sizes.append(sum(len(context) + len(rest) for context, rest in requests))
+            def counted(ids: Any, **options: Any) -> Any:
+                sizes.append(sum(map(len, ids)))
                 if len(sizes) == 2:
                     waits.wait()
-                return real(requests)
+                return real(ids, **options)
 
             waits = threading.Event()  # the second job ends only after the short request has queued its own
-            served.lm.scorer.score_ids = counted  # type: ignore[method-assign]
-            body = ScoreRequest(text_1=[row[0] for row in rows], text_2=[row[1] for row in rows])
-            long = asyncio.create_task(score(OpenRequest(server, "base", {}), body))
+            served.lm.embed_ids = counted  # type: ignore[method-assign]
+            long = asyncio.create_task(embed(OpenRequest(server, "base", {}), EmbeddingRequest(input=texts)))
             while len(sizes) < 2 and not long.done():
                 await asyncio.sleep(0)
-            asked = ScoreRequest(text_1="the", text_2=" river")
-            short = asyncio.create_task(score(OpenRequest(server, "base", {}), asked))
+            short = asyncio.create_task(embed(OpenRequest(server, "base", {}), EmbeddingRequest(input="a")))
             while served.jobs < 2 and not short.done():
                 await asyncio.sleep(0)
             waits.set()
             await short
-            assert sizes[2] == 2  # the tokens of the short request: its job is the next one
-            found = await long
+            assert sizes[2] == 1  # the token of the short request: its job is the next one
+            answer = await long
             assert max(sizes) <= 1_024
-            assert [row["score"] for row in found["data"]] == pytest.approx([v for v, _ in expected], abs=1e-3)
-            assert [row["is_greedy"] for row in found["data"]] == [greedy for _, greedy in expected]
+            vectors = np.array([row["embedding"] for row in answer["data"]])
+            assert np.abs(vectors - expected).max() < 1e-5
             # Who is cancelled leaves at most the job under way.
             jobs_before = len(sizes)
-            left = asyncio.create_task(score(OpenRequest(server, "base", {}), body))
+            left = asyncio.create_task(embed(OpenRequest(server, "base", {}), EmbeddingRequest(input=texts)))
             while len(sizes) == jobs_before and not left.done():
                 await asyncio.sleep(0)
             left.cancel()
@@ -398,16 +392,6 @@ def test_more_continuations_than_the_memory_holds_are_refused(base_folder: Path)
         open_models([str(base_folder)], precision="fp32", slots=10**9)
 
 
-def test_a_regression_model_does_not_score_pairs(task_folders: dict[str, Path], tmp_path: Path) -> None:
-    shutil.copytree(task_folders["similarity"], tmp_path, dirs_exist_ok=True)
-    described = json.loads((tmp_path / "task.json").read_text())
-    (tmp_path / "task.json").write_text(json.dumps(described | {"task": "classify"}))
-    with serving(tmp_path) as (client, _):
-        answer = client.post("/score", json={"text_1": "the river", "text_2": "a stone"})
-        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "model")
-        assert client.post("/classify", json={"input": "the river"}).status_code == 200
-
-
 def test_the_case_of_a_host_name_does_not_matter(base_folder: Path) -> None:
     with serving(base_folder) as (client, _):
         assert client.get("/v1/models", headers={"Host": "LocalHost:8000"}).status_code == 200
@@ -436,25 +420,6 @@ def test_large_answers_under_way_share_one_budget(base_folder: Path) -> None:
     assert (refused.value.status, refused.value.code) == (400, "answer_too_large")
 
 
-def test_a_long_text_is_encoded_once_to_count_its_tokens(base_folder: Path) -> None:
-    text, others = "the river runs to the sea. " * 4_000, ["a stone"] * 1_000
-    encoded: list[int] = []
-    with serving(base_folder) as (client, served):
-        encode = served.lm.scorer.encode_pairs
-
-        def counted(pairs: Any) -> Any:
-            encoded.append(sum(len(part) for pair in pairs for part in pair))
-            return encode(pairs)
-
-        served.lm.scorer.encode_pairs = counted  # type: ignore[method-assign]
-        answer = client.post("/score", json={"text_1": text, "text_2": others})
-        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "text_2")
-        assert sum(encoded) < 8 * len(text)
-        few = client.post("/score", json={"text_1": "the river", "text_2": [" runs", " lies"] * 40}).json()["data"]
-        assert [row["index"] for row in few] == list(range(80))
-        assert [row["score"] for row in few] == pytest.approx([few[0]["score"], few[1]["score"]] * 40)
-
-
 def test_an_answer_counts_until_it_is_sent_and_no_longer(
     base_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -472,7 +437,6 @@ def test_an_answer_counts_until_it_is_sent_and_no_longer(
             "/v1/embeddings": {"input": "the river"},
             "/inspect": {"prompt": "the river", "details": True, "window": 8},
             "/tokenize": {"prompt": "the river"},
-            "/detokenize": {"tokens": [1, 2]},
             "/v1/completions": {"prompt": "the", "max_tokens": 2, "logprobs": 3},
         }.items():
             answer = client.post(path, json=body)
@@ -621,8 +585,6 @@ def test_an_lstm_is_served_as_the_others_are(tmp_path: Path, base_folder: Path) 
         )
         choice = answer.json()["choices"][0]
         assert choice["text"] == "the river" + lm.generate("the river", top_k=0, **options)
-        scored = client.post("/score", json={"text_1": "the river", "text_2": " runs"}).json()["data"][0]
-        assert scored["score"] == pytest.approx(lm.score([("the river", " runs")])[0][0], abs=1e-5)
         assert len(client.post("/v1/embeddings", json={"input": "the"}).json()["data"][0]["embedding"]) == 16
         refused = client.post("/inspect", json={"prompt": "the"})
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "model")
@@ -654,23 +616,6 @@ def test_short_texts_do_not_wait_for_long_ones(base_folder: Path) -> None:
             server.stop()
 
     asyncio.run(run())
-
-
-def test_one_text_of_many_pairs_is_composed_once(base_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Composing 333,333 letters and accents for each of 1,024 pairs took 11 s and 1.4 GB, in the event loop."""
-    composed: list[tuple[int, str]] = []
-    with serving(base_folder) as (client, served):
-        as_read = served.lm.as_read
-
-        def counted(text: str) -> str:
-            composed.append((len(text), threading.current_thread().name))
-            return as_read(text)
-
-        monkeypatch.setattr(served.lm, "as_read", counted)
-        texts = {"text_1": "e\u0301" * 8_000 + "\N{GRINNING FACE}", "text_2": ["a"] * 1_024}
-        assert client.post("/score", json=texts).status_code == 400
-    assert sorted(length for length, _ in composed) == [1, 16_001]
-    assert {name for _, name in composed} == {"long texts_0"}
 
 
 def test_tokenize_counts_what_a_completion_reads(base_folder: Path) -> None:

@@ -26,12 +26,10 @@ CHECKS = [
     [
         ("POST", "/v1/completions"),
         ("POST", "/v1/embeddings"),
-        ("POST", "/score"),
         ("POST", "/classify"),
         ("POST", "/v1/fill"),
         ("POST", "/v1/chat/completions"),
         ("POST", "/tokenize"),
-        ("POST", "/detokenize"),
         ("GET", "/tokenizer_info"),
         ("GET", "/v1/models"),
         ("GET", "/v1/models/{name}"),

@@ -73,7 +73,6 @@ def test_the_embedding_of_a_text_is_that_of_python(client: TestClient, masked_fo
         ("/v1/completions", {"prompt": "the"}),
         ("/v1/completions", {"prompt": "the", "stream": True}),
         ("/v1/completions", {"prompt": "the", "echo": True, "max_tokens": 0}),
-        ("/score", {"text_1": "the", "text_2": "sky"}),
         ("/inspect", {"prompt": "the sky"}),
     ],
 )

@@ -117,7 +117,7 @@ def test_bounds_of_a_request(keyed: httpx.Client, narrow: Any) -> None:
     assert (beyond.status_code, beyond.json()["error"]["param"]) == (400, "max_tokens")
     host, port = narrow.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as slow:
-        head = f"POST /score HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer first\r\nContent-Length: 9"
+        head = f"POST /classify HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer first\r\nContent-Length: 9"
         slow.sendall(f"{head}\r\n\r\n".encode())
         assert slow.recv(100).startswith(b"HTTP/1.1 408")
     with socket.create_connection((host, int(port)), timeout=20) as long:
@@ -412,7 +412,7 @@ def test_an_offer_of_http_2_is_ignored(server: Any) -> None:
 
 def test_a_request_of_two_lengths_is_refused(server: Any) -> None:
     lengths = "Content-Length: 5\nTransfer-Encoding: chunked"
-    answer = _ask(server.url, f"POST /score HTTP/1.1\nHost: 127.0.0.1\n{lengths}\n\n0\n\n")
+    answer = _ask(server.url, f"POST /classify HTTP/1.1\nHost: 127.0.0.1\n{lengths}\n\n0\n\n")
     assert answer.startswith(b"HTTP/1.1 400")
     assert b"exclude each other" in answer
 

@@ -482,36 +482,15 @@ def test_an_empty_prompt_adds_nothing_to_the_text(open_page: Open, http: httpx.C
     assert text_of(page) == http.post("/v1/completions", json=asked).json()["choices"][0]["text"]
 
 
-def test_two_models_write_and_score_the_same_text(open_page: Open, http: httpx.Client) -> None:
+def test_two_models_write_with_their_own_settings(open_page: Open, http: httpx.Client) -> None:
     page = open_page("#view=compare&prompt=the%20river&a=base&b=classes&seed=3&b_seed=4&b_temperature=0&tokens=9")
     for side, name, seed, temperature in (("a", "base", 3, 0.7), ("b", "classes", 4, 0)):
-        asked = {"model": name, "prompt": "the river", "max_tokens": 9, "seed": seed, "temperature": temperature}
-        expected = http.post("/v1/completions", json={**asked, "top_k": 40, "echo": True}).json()
-        page.click(f"#take-{side}")
-        assert page.locator("#score-text").input_value() == expected["choices"][0]["text"]
-    page.click("#take-a")
-    page.wait_for_selector("#score-pieces[aria-busy=false] .piece")
-    text = page.locator("#score-text").input_value()
-    assert page.locator("#score-pieces").text_content() == text
-    asked = {"prompt": text, "max_tokens": 0, "echo": True, "logprobs": 0}
-    for row, name in ((1, "base"), (2, "classes")):
-        scores = http.post("/v1/completions", json={**asked, "model": name}).json()["choices"][0]["logprobs"]
-        total = sum(scores["token_logprobs"][1:])
-        shown = page.locator(f"#score-table tr >> nth={row}").locator("td").nth(1).text_content()
-        assert float(shown or "") == pytest.approx(total, abs=0.06)
-
-
-def test_pieces_of_two_tokenizations_have_the_same_text(open_page: Open) -> None:
-    page = open_page()
-    found = page.evaluate("""async () => {
-        const { align, difference } = await import("/page/align.js");
-        const side = (...names) => names.map((name) => ({ name, logProbability: -1 }));
-        return align(side("a", "bc", "d", "ef"), side("ab", "c", "def")).map((piece) =>
-            [piece.first.map((e) => e.name).join(), piece.second.map((e) => e.name).join(), difference(piece)]);
-    }""")
-    assert [row[:2] for row in found] == [["a,bc", "ab,c"], ["d,ef", "def"]]
-    assert found[0][2] == 0
-    assert found[1][2] < 0
+        body = {"model": name, "prompt": "the river", "max_tokens": 9, "seed": seed, "temperature": temperature}
+        expected = http.post("/v1/completions", json={**body, "top_k": 40, "echo": True, "logprobs": 0}).json()
+        names = expected["choices"][0]["logprobs"]["tokens"]
+        texts = "async (names) => names.map((await import('/page/tokens.js')).decoder()).map((one) => one.text)"
+        tokens = page.locator(f"#compare-text-{side} .token")
+        assert tokens.all_text_contents() == page.evaluate(texts, names)
 
 
 def test_a_fine_tuned_model_classifies_and_explains_by_words(open_page: Open, http: httpx.Client) -> None:
@@ -755,7 +734,6 @@ VIEWS = [
     "off",
     "next",
     "compare",
-    "scores",
     "classify",
     "classified",
     "fill",
@@ -794,10 +772,6 @@ def show(page: Page, view: str) -> None:
         page.click("#compare-go")
         page.wait_for_selector(WRITTEN)
         expect(page.locator("#compare-status-b")).not_to_be_empty()
-    elif view == "scores":
-        page.fill("#score-text", "the river runs")
-        page.click("#score-form .main")
-        page.wait_for_selector("#score-pieces .piece")
     elif view == "classify":
         page.click("#tab-classify")
     elif view == "classified":
@@ -891,7 +865,7 @@ def test_five_thousand_tokens_are_shown_with_little_work(open_page: Open, base_f
 
 def test_every_panel_links_to_a_section_that_is_served(http: httpx.Client) -> None:
     panels = set(re.findall(r'data-read="(\w+)"', (PAGE / "index.html").read_text(encoding="utf-8")))
-    assert len(panels) == 12
+    assert len(panels) == 11
     for language, suffix in (("en", ".md"), ("ko", ".ko.md")):
         words = (PAGE / f"words_{language}.js").read_text(encoding="utf-8").partition("  read: {\n")[2]
         links = re.findall(r'^    (\w+): \["(.+)", "(.+)#(.+)"\],$', words, re.M)

@@ -3,8 +3,8 @@
 | call | |
 |---|---|
 | /v1/completions, /v1/models, /v1/embeddings | in the format of OpenAI's API |
-| /tokenize, /detokenize, /tokenizer_info | in vLLM's format |
-| /score, /classify | score pairs of texts; label texts with a fine-tuned model |
+| /tokenize, /tokenizer_info | in vLLM's format |
+| /classify | label texts with a fine-tuned model |
 | /v1/fill | fill the blanks of a text with a masked model |
 | /inspect | return attention and every layer's prediction, for the page |
 | /health, /metrics, /openapi.json | for operators |
@@ -159,11 +159,6 @@ def _add_openai(app: FastAPI, server: Server) -> None:
 
 
 def _add_own(app: FastAPI, server: Server) -> None:
-    @app.post("/score", tags=["Headwater"])
-    async def score(body: schema.ScoreRequest) -> Any:
-        """Score pairs: similarity by a model fine-tuned for it, else the log-probability of the second text."""
-        return ComputedResponse(server, body.model, lambda request: tasks.score(request, body), "text_2")
-
     @app.post("/classify", tags=["Headwater"])
     async def classify(body: schema.ClassifyRequest) -> Any:
         """Label texts with a fine-tuned model."""
@@ -185,11 +180,6 @@ def _add_vllm(app: FastAPI, server: Server) -> None:
     async def tokenize(body: schema.TokenizeRequest) -> Any:
         """Split a text into tokens."""
         return ComputedResponse(server, body.model, lambda request: tasks.tokenize(request, body), "prompt")
-
-    @app.post("/detokenize", tags=["vLLM"])
-    async def detokenize(body: schema.DetokenizeRequest) -> Any:
-        """Join tokens into a text."""
-        return ComputedResponse(server, body.model, lambda request: tasks.detokenize(request, body), "tokens")
 
     @app.get("/tokenizer_info", tags=["vLLM"])
     async def tokenizer_info(model: str | None = None) -> Any:

@@ -165,12 +165,6 @@ class TokenizeRequest(Body):
     return_token_strs: bool | None = None
 
 
-class DetokenizeRequest(Body):
-    """Token ids to join into a text, as in vLLM."""
-
-    tokens: TokenIds
-
-
 class EmbeddingRequest(Body):
     """The mean of a text's final states."""
 
@@ -179,13 +173,6 @@ class EmbeddingRequest(Body):
     dimensions: int | None = Field(default=None, description="Not supported: the width is the model's.")
     user: str | None = None
     normalize: bool | None = Field(default=None, description="false: the mean as it is, not of length 1.")
-
-
-class ScoreRequest(Body):
-    """Pairs of texts: how similar they are, or how probable the second is after the first."""
-
-    text_1: str | Strings
-    text_2: str | Strings
 
 
 class ClassifyRequest(Body):

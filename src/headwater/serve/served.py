@@ -124,11 +124,6 @@ class Served:
         except UnicodeDecodeError:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
 
-    @cached_property
-    def longest_token(self) -> int:
-        """The most bytes that one token decodes to."""
-        return max(len(self.lm.tokenizer.token_bytes(token)) for token in range(self.lm.tokenizer.vocabulary_size))
-
 
 class Server:
     """The models, limits, memory, threads and metrics of one server."""

@@ -1,16 +1,13 @@
-"""Embeddings, scores, classes and tokens, computed in the model's second thread in short jobs."""
+"""Embeddings, classes, blanks and tokens, computed in the model's second thread in short jobs."""
 
 from __future__ import annotations
 
 import base64
-import secrets
-import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from functools import partial
 from typing import Any
 
 from headwater.display import counted
-from headwater.errors import ContextError
 from headwater.finetuning import FineTuned, Prediction, Raw, explain
 from headwater.inference import evaluated, framed, require_context
 from headwater.inference import fill as fill_blanks
@@ -18,27 +15,22 @@ from headwater.serve.completions import Prompt, read_prompts, require_tokens
 from headwater.serve.problems import Problem
 from headwater.serve.schema import (
     ClassifyRequest,
-    DetokenizeRequest,
     EmbeddingRequest,
     FillRequest,
-    ScoreRequest,
     TokenizeRequest,
 )
 from headwater.serve.served import OpenRequest, Served, short_jobs
-from headwater.tokenizer import MASK, TOKENIZER_CLASSES, Tokenizer
+from headwater.tokenizer import MASK, TOKENIZER_CLASSES
 
-# The most rows of a request to /score or /classify, and of one with `explain`.
+# The most rows of a request to /classify, and of one with `explain`.
 _MOST_ROWS, _MOST_EXPLAINED = 1_024, 16
-_CHARACTERS_PER_TOKEN = 64  # that take as long to encode as a token to compute
 _BYTES_OF_TOKEN = 3  # about, at the least, to guess how many tokens a row has
 # Bytes of one number of a vector in an answer, about.
 _NUMBER_BYTES, _BASE64_BYTES = 20, 6
 # Approximate bytes in an answer: of a token's id, of an id with its name, and of an entry with several fields.
 _ID_BYTES, _NAMED_BYTES, _ENTRY_BYTES = 8, 24, 64
-_TASK_TOKENS = 3  # of a pair: start, delimiter and extract
 # Above this probability an answer is certain; if no word changes it by the rest, none alone does so visibly.
 _SATURATED = 0.999
-EncodedPair = tuple[list[int], list[int]]  # context and continuation
 _PARTS = {"entail": "[premise, hypothesis]", "similarity": "[first, second]"}
 
 
@@ -152,16 +144,6 @@ async def tokenize(request: OpenRequest, body: TokenizeRequest) -> dict[str, Any
     return await request.read(tokenized)
 
 
-async def detokenize(request: OpenRequest, body: DetokenizeRequest) -> dict[str, Any]:
-    """/detokenize, in vLLM's format."""
-
-    def text() -> dict[str, Any]:
-        request.reserve(len(body.tokens) * request.model.longest_token, "tokens")
-        return {"prompt": request.model.lm.tokenizer.decode(body.tokens)}
-
-    return await request.read(text)
-
-
 def tokenizer_info(served: Served) -> dict[str, Any]:
     """/tokenizer_info, in vLLM's format: the fields of tokenizer_config.json that clients read."""
     tokenizer = served.lm.tokenizer
@@ -177,99 +159,6 @@ def tokenizer_info(served: Served) -> dict[str, Any]:
         "pad_token": padding,
         "chat_template": None,
     }
-
-
-async def score(request: OpenRequest, body: ScoreRequest) -> dict[str, Any]:
-    """/score: pair one text with each of the others, or two lists text by text."""
-    served = request.model
-    first = [body.text_1] if isinstance(body.text_1, str) else body.text_1
-    second = [body.text_2] if isinstance(body.text_2, str) else body.text_2
-    if len(first) == 1:
-        first = first * len(second)
-    if not second or len(first) != len(second):
-        raise Problem(
-            400,
-            f"text_1 has {counted(len(first), 'text')} and text_2 {len(second):,}; "
-            "expected the same number, at least one.",
-            param="text_2",
-        )
-    _require_rows(len(second), _MOST_ROWS, "text_2")
-    head = served.fine_tuned
-    if head is None:
-        served.require_causal()
-    elif head.labels.target != "score" or head.task != "similarity":
-        raise Problem(400, f"The model {served.name!r} does not score pairs: use /classify.", param="model")
-    request.reserve(len(second) * _ENTRY_BYTES, "text_2")
-    pairs, encoded = await request.read(partial(_read_pairs, request, first, second))
-    total = sum(len(context) + len(rest) for context, rest in encoded)
-    values = _log_probabilities(request, encoded) if head is None else _similarities(request, head, pairs)
-    return {
-        "id": f"score-{secrets.token_hex(12)}",
-        "object": "list",
-        "created": int(time.time()),
-        "model": served.name,
-        "meaning": "log_probability" if head is None else "similarity",
-        "data": [
-            {"index": index, "object": "score", **value}
-            for index, value in enumerate([value async for value in values])
-        ],
-        "usage": {"prompt_tokens": total, "completion_tokens": 0, "total_tokens": total},
-    }
-
-
-async def _log_probabilities(request: OpenRequest, pairs: Sequence[EncodedPair]) -> AsyncIterator[dict[str, Any]]:
-    """Yield the log-probability of each second text after the first, and whether it is the most probable one."""
-    request.count_tokens(read=sum(len(context) + len(rest) for context, rest in pairs))
-    for jobs in short_jobs(pairs, lambda pair: len(pair[0]) + len(pair[1])):
-        scores = await request.model.compute(partial(request.model.scorer.score_ids, jobs))
-        for value, greedy in scores:
-            yield {"score": value, "is_greedy": greedy}
-
-
-async def _similarities(
-    request: OpenRequest, head: FineTuned, pairs: Sequence[tuple[str, str]]
-) -> AsyncIterator[dict[str, Any]]:
-    """Yield the score that a model fine-tuned for it gives each pair; None for a pair without text."""
-    rows = [Raw(pair, None, number) for number, pair in enumerate(pairs)]
-    async for prediction in _predicted(request, head, rows):
-        yield {"score": prediction.label if isinstance(prediction.label, float) else None}
-
-
-def _read_pairs(
-    request: OpenRequest, first: Sequence[str], second: Sequence[str]
-) -> tuple[list[tuple[str, str]], list[EncodedPair]]:
-    """Return pairs of texts as they are read, and their ids; one text may be in many pairs.
-
-    Raises ContextError or Problem for more tokens than are allowed.
-    """
-    served = request.model
-    as_read = {text: served.lm.as_read(text) for text in {*first, *second}}
-    pairs = [(as_read[one], as_read[other]) for one, other in zip(first, second, strict=True)]
-    if served.fine_tuned is None:
-        encode, most = served.scorer.encode_pairs, served.lm.config.context + 1  # the last token is not read
-    else:
-        encode, most = partial(_encode_texts, served.lm.tokenizer), served.lm.config.context - _TASK_TOKENS
-    encoded: list[EncodedPair] = []
-    total = 0
-    # A few at a time: one long first text may be paired with a thousand others.
-    for group in short_jobs(pairs, lambda pair: sum(map(len, pair)) // _CHARACTERS_PER_TOKEN):
-        for context, rest in encode(group):
-            length = len(context) + len(rest)
-            total += length
-            require_tokens(total, "text_2", request.limits)
-            if length > most:
-                raise ContextError(
-                    f"pair {len(encoded)} has {counted(length, 'token')}, more than the model's context",
-                    expected=f"at most {most:,}",
-                    param="text_2",
-                )
-            encoded.append((context, rest))
-    return pairs, encoded
-
-
-def _encode_texts(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> list[EncodedPair]:
-    ids = tokenizer.encode_batch([text for pair in pairs for text in pair], None)
-    return list(zip(ids[::2], ids[1::2], strict=True))
 
 
 async def classify(request: OpenRequest, body: ClassifyRequest) -> dict[str, Any]:

@@ -1,17 +1,14 @@
-// Two models: each writes with its own settings and seed; and one text, scored by both.
+// Two models: each writes with its own settings and seed.
 
 import { continueText, read } from "./api.js";
-import { align, difference, total } from "./align.js";
 import { cardKey, forgetChosen, hideCard, hideUnpinned, showCard } from "./card.js";
-import { attempt, byId, make, onSubmit, percent } from "./dom.js";
+import { byId, onSubmit } from "./dom.js";
 import { t } from "./language.js";
 import { Settings } from "./settings.js";
-import { Passage, bytesOf, readable, textOf, tint } from "./tokens.js";
+import { Passage } from "./tokens.js";
 
 let models = [];
 let running = null;
-let scoring = null; // what aborts the requests under way
-let scored = null; // [entries of a, entries of b]
 const sides = {};
 
 export function setUpCompare(all) {
@@ -22,14 +19,8 @@ export function setUpCompare(all) {
     running?.abort();
     byId("compare-go").focus();
   });
-  onSubmit(byId("score-form"), () => score());
-  for (const name of ["a", "b"]) byId(`take-${name}`).addEventListener("click", () => {
-    byId("score-text").value = textOf(sides[name].passage.entries);
-    attempt(score);
-  });
   document.addEventListener("language", () => {
     for (const side of Object.values(sides)) side.relabel();
-    if (scored) showScores();
   });
 }
 
@@ -101,54 +92,4 @@ export async function writeBoth() {
   }
   const failed = outcomes.find((outcome) => outcome.status === "rejected");
   if (failed) throw failed.reason;
-}
-
-async function score() {
-  const text = byId("score-text").value;
-  const [a, b] = [sides.a.model, sides.b.model];
-  scoring?.abort();
-  const mine = (scoring = new AbortController());
-  byId("score-pieces").setAttribute("aria-busy", "true");
-  try {
-    const found = await Promise.all([read(a, text, mine.signal), read(b, text, mine.signal)]);
-    if (scoring !== mine) return; // an older text never replaces a newer one
-    scored = { entries: found, models: [a, b], text };
-    showScores();
-  } finally {
-    if (scoring === mine) byId("score-pieces").setAttribute("aria-busy", "false");
-  }
-}
-
-// Bits a byte, which do not depend on how a model cuts the text.
-function bits(entries) {
-  const length = entries.slice(1).reduce((sum, entry) => sum + bytesOf(entry.name).length, 0);
-  return length ? -total(entries) / Math.LN2 / length : 0;
-}
-
-function showScores() {
-  const { entries, models: names } = scored;
-  byId("scores").hidden = false;
-  byId("score-table").replaceChildren(
-    make("tr", {}, make("td"), make("th", { scope: "col" }, t("score.tokens")), make("th", { scope: "col" }, t("score.total")), make("th", { scope: "col" }, t("score.bits"))),
-    ...entries.map((side, place) => make("tr", {}, make("th", { scope: "row" }, `${"AB"[place]} · ${names[place]}`),
-      make("td", { class: "number" }, String(side.length)), make("td", { class: "number" }, total(side).toFixed(1)), make("td", { class: "number" }, bits(side).toFixed(3)))),
-  );
-  const same = textOf(entries[0]) === textOf(entries[1]);
-  byId("score-same").textContent = same ? t("score.hint") : t("score.differ");
-  byId("score-legend").hidden = !same;
-  const list = byId("score-pieces");
-  list.replaceChildren(...(same ? align(...entries).map(pieceElement) : []));
-  list.hidden = !same;
-  byId("score-said").textContent = "";
-}
-
-function pieceElement(piece) {
-  const share = difference(piece);
-  const text = textOf(piece.first);
-  const chances = [piece.first, piece.second].map((side) => (side.some((entry) => entry.logProbability === null) ? "–" : percent(Math.exp(total(side)))));
-  const said = t("score.piece", readable(text), ...chances);
-  const element = make("span", { class: share >= 0 ? "piece for" : "piece against", role: "listitem", title: said, "aria-label": said }, text);
-  tint(element, Math.abs(share));
-  element.addEventListener("pointerenter", () => (byId("score-said").textContent = said));
-  return element;
 }
