@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import os
 import random
@@ -12,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +20,7 @@ from hypothesis import strategies as st
 
 from headwater.corpus import Document, write_documents
 from headwater.errors import DataError, FolderError, UsageError
-from headwater.storage import Progress, Stage, identity_of, open_folder, provenance
+from headwater.storage import Progress, Stage
 from headwater.tokenizer import (
     END_OF_TEXT,
     NEWLINE,
@@ -359,40 +357,3 @@ def test_a_file_in_another_encoding_is_a_corpus_first(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"un caf\xe9")
     with pytest.raises(DataError, match=r"with: headwater corpus build \S+a.txt --encoding latin1 --out DIR$"):
         Tokenizer.train(tmp_path / "a.txt", vocab_size=300)
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_a_text_is_read_once_and_hashed_on_the_way(
-    tmp_path: Path, packed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = "".join(f"the river {number} runs to the sea\n" for number in range(20_000)).encode()
-    (tmp_path / "texts").mkdir()
-    source = tmp_path / "texts" / ("a.txt.gz" if packed else "a.txt")
-    source.write_bytes(gzip.compress(text) if packed else text)
-    (tmp_path / "texts" / "b.png").write_bytes(b"skipped")
-    opened, read, readinto = Path.open, Counter[str](), provenance._HashingStream.readinto
-
-    def counting(stream: Any, buffer: Any) -> int:
-        count = (
-            readinto(stream, buffer) if isinstance(stream, provenance._HashingStream) else stream.from_disk(buffer)
-        )
-        read[Path(str(stream.name)).name] += count
-        return int(count)
-
-    class Counted(io.FileIO):
-        from_disk, readinto = io.FileIO.readinto, counting
-
-    def open_counted(path: Path, *given: Any, **named: Any) -> Any:
-        file = path.parent == source.parent
-        return io.BufferedReader(Counted(str(path))) if file else opened(path, *given, **named)
-
-    monkeypatch.setattr(Path, "open", open_counted)
-    monkeypatch.setattr(provenance._HashingStream, "readinto", counting)
-    train_tokenizer([source.parent], tmp_path / "tokenizer", vocab_size=300)
-    assert read == {source.name: source.stat().st_size, "b.png": 7}
-    monkeypatch.undo()
-    assert open_folder(tmp_path / "tokenizer").inputs[0].identity == identity_of(source.parent)[1]
-    train_tokenizer([source.parent], tmp_path / "tokenizer", vocab_size=300)  # it is there
-    source.write_bytes(source.read_bytes() + b" ")
-    with pytest.raises(FolderError, match="another input"):
-        train_tokenizer([source.parent], tmp_path / "tokenizer", vocab_size=300)

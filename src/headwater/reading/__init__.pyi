@@ -20,7 +20,7 @@ from .files import (
     without_surrogates,
 )
 from .tables import is_table, open_table
-from .text import byte_blocks, cut_text, is_compressed, split_text, text_blocks, unpacked_suffix
+from .text import byte_blocks, cut_text, is_compressed, split_text, text_blocks, unpacked_name, unpacked_suffix
 
 __all__ = [
     "AnyFile",
@@ -53,6 +53,7 @@ __all__ = [
     "split_text",
     "text_blocks",
     "text_encoding",
+    "unpacked_name",
     "unpacked_suffix",
     "without_surrogates",
 ]

@@ -21,12 +21,17 @@ def is_compressed(path: AnyFile | PurePath) -> bool:
     return path.suffix.lower() in _COMPRESSIONS
 
 
-def unpacked_suffix(path: AnyFile | PurePath) -> str:
-    """Return the suffix of a file name in lower case, without the suffix of a compression."""
-    stem = path.name.lower()
+def unpacked_name(path: AnyFile | PurePath) -> str:
+    """Return the name of a file in lower case, without the suffix of a compression."""
+    name = path.name.lower()
     for packed in _COMPRESSIONS:
-        stem = stem.removesuffix(packed)
-    return PurePath(stem).suffix
+        name = name.removesuffix(packed)
+    return name
+
+
+def unpacked_suffix(path: AnyFile | PurePath) -> str:
+    """Return the suffix of `unpacked_name`."""
+    return PurePath(unpacked_name(path)).suffix
 
 
 def read_lines(path: AnyFile, encoding: str | None = None) -> Iterator[str]:

@@ -43,7 +43,7 @@ def _lineage(entry: Input, path: Path | None, remote: bool, above: set[str]) -> 
     else:
         try:
             manifest = read_manifest(path) if has_manifest(path) else None
-            identity = manifest.identity if manifest else identity_of(path)[1]
+            identity = manifest.identity if manifest else identity_of(path, entry.suffixes)[1]
         except HeadwaterError:  # damaged, or altered against its own folder's manifest
             return node | {"state": "changed"}
     if manifest is None:

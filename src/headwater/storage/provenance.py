@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import io
 import json
 import os
 import platform
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import IO, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from headwater.errors import FolderError
-from headwater.reading import check_name, read_json, sha256_of
+from headwater.reading import check_name, read_json, sha256_of, unpacked_name
 
 MANIFEST = "headwater.json"
 UPLOADING = ".headwater-uploading"  # a file in a folder that is being uploaded; the manifest comes last
@@ -52,12 +51,16 @@ class FileRecord(Record):
 
 
 class Input(Record):
-    """One input of a folder; `path` is a URL, or relative to the folder if that is possible."""
+    """One input of a folder; `path` is a URL, or relative to the folder if that is possible.
+
+    suffixes: of the files that count, if the input is a folder of a user and not all do.
+    """
 
     role: str
     path: str
     kind: str
     identity: str
+    suffixes: tuple[str, ...] | None = None
 
     def path_from(self, folder: Path) -> Path:
         """Return the path of this input of `folder`; not for a URL.
@@ -194,20 +197,20 @@ def check_files(folder: Path, manifest: Manifest, *, hashes: bool | None = None)
             raise FolderError(f"{path} was altered after it was written", repair=repair)
 
 
-def identity_of(path: Path, hashes: Mapping[Path, str] = {}) -> tuple[str, str]:
+def identity_of(path: Path, suffixes: Sequence[str] | None = None) -> tuple[str, str]:
     """Return (kind, identity) of a Headwater folder, a file ("file"), or any other folder ("folder").
 
-    hashes: of files, by their absolute paths, that were hashed when they were read.
+    suffixes: of the files of such a folder that count, before that of a compression; None if all count.
     """
     if has_manifest(path):
         manifest = open_folder(path)
         return manifest.kind, manifest.identity
     if path.is_dir():
         files, _ = user_files(path)
-        own = {file.relative_to(path).as_posix(): hashes.get(file.absolute()) or sha256_of(file) for file in files}
-        return "folder", content_identity(own)
+        counted = [file for file in files if suffixes is None or unpacked_name(file).endswith(tuple(suffixes))]
+        return "folder", content_identity({f.relative_to(path).as_posix(): sha256_of(f) for f in counted})
     if path.is_file():
-        identity = hashes.get(path.absolute()) or sha256_of(path)
+        identity = sha256_of(path)
         if has_manifest(path.parent):
             manifest = read_manifest(path.parent)
             if path.name in manifest.files and manifest.files[path.name].sha256 != identity:
@@ -260,19 +263,20 @@ def half_uploaded(folder: str) -> FolderError:
     )
 
 
-def describe_input(role: str, path: Path, out: Path | None, hashes: Mapping[Path, str] = {}) -> Input:
+def describe_input(role: str, path: Path, out: Path | None, suffixes: Sequence[str] | None = None) -> Input:
     """Return the entry of an input for the manifest of `out`, with its path relative to that if possible.
 
-    With its absolute path if `out` is None.
+    With its absolute path if `out` is None. `suffixes` as in `identity_of`.
     """
     check_name(path)
-    kind, identity = identity_of(path, hashes)
+    kind, identity = identity_of(path, suffixes)
     recorded = path.absolute()
     if out is not None:
         with suppress(ValueError):  # another drive on Windows
             # Without symbolic links above both, since `..` after a link leads to its target's folder.
             recorded = Path(os.path.relpath(path.parent.resolve() / path.name, out.resolve()))
-    return Input(role=role, path=recorded.as_posix(), kind=kind, identity=identity)
+    counted = tuple(suffixes) if suffixes is not None and kind == "folder" else None
+    return Input(role=role, path=recorded.as_posix(), kind=kind, identity=identity, suffixes=counted)
 
 
 def record_files(folder: Path, *, only: Collection[str] = ()) -> dict[str, FileRecord]:
@@ -288,45 +292,6 @@ def record_files(folder: Path, *, only: Collection[str] = ()) -> dict[str, FileR
         if path.is_file() and path.name != MANIFEST and not any(p.startswith(".") for p in relative.parts):
             records[relative.as_posix()] = FileRecord(bytes=path.stat().st_size, sha256=sha256_of(path))
     return records
-
-
-class HashingFile:
-    """A file on a disk, with the methods of a Path, that is hashed while it is read from front to back.
-
-    When the last byte was read, `hashes` gets its SHA-256.
-    """
-
-    def __init__(self, path: Path, hashes: dict[Path, str]) -> None:
-        self._path, self._hashes = path, hashes
-
-    def open(self, mode: str = "rb") -> IO[bytes]:
-        """Open the file as a seekable stream of bytes."""
-        return io.BufferedReader(_HashingStream(self._path, self._hashes))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._path, name)
-
-    def __str__(self) -> str:
-        return str(self._path)
-
-
-class _HashingStream(io.FileIO):
-    def __init__(self, path: Path, hashes: dict[Path, str]) -> None:
-        super().__init__(path)
-        self._path, self._hashes, self._sha256, self._hashed = path, hashes, hashlib.sha256(), 0
-
-    def readinto(self, buffer: Any) -> int:
-        begin = self.tell()
-        count = super().readinto(buffer) or 0
-        if begin <= self._hashed < begin + count:
-            self._sha256.update(memoryview(buffer)[self._hashed - begin : count])
-            self._hashed = begin + count
-        return count
-
-    def close(self) -> None:
-        if not self.closed and self._hashed == os.fstat(self.fileno()).st_size:
-            self._hashes[self._path.absolute()] = self._sha256.hexdigest()
-        super().close()
 
 
 def content_identity(hashes: Mapping[str, str]) -> str:

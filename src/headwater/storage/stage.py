@@ -18,10 +18,10 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any, cast
+from typing import Any
 
 from headwater.errors import FolderError
-from headwater.reading import AnyFile, check_name, file_at, is_remote, read_json
+from headwater.reading import check_name, file_at, is_remote, read_json
 from headwater.storage.files import (
     flush,
     new_temporary,
@@ -37,7 +37,6 @@ from headwater.storage.provenance import (
     FROM_PYTHON,
     MANIFEST,
     FileRecord,
-    HashingFile,
     Input,
     Manifest,
     check_files,
@@ -62,8 +61,7 @@ class Stage:
     inputs: paths, URLs, which are listed, or what describes them already.
     moves: the folder is moved later, so that its inputs are recorded by absolute paths.
     grows: the folder is written in place, not under a temporary name.
-    reads: roles of inputs that the work reads before the folder is written: a user's files are hashed when their
-    hashes are needed, except those in `hashes` by then.
+    suffixes: of the files that count in an input that is a folder of a user; None if all count.
     alternative: returns a sentence to add to the advice if `out` contains something else; may be empty.
     """
 
@@ -78,7 +76,7 @@ class Stage:
         measured: Sequence[str] = (),
         moves: bool = False,
         grows: bool = False,
-        reads: Collection[str] = (),
+        suffixes: Sequence[str] | None = None,
         alternative: Callable[[], str] = str,
     ) -> None:
         check_name(out)
@@ -87,33 +85,8 @@ class Stage:
         self.command = _command()
         # Through JSON, so that it compares equal to what is read back from a file.
         self.config: dict[str, Any] = json.loads(json.dumps(dict(config)))
-        self.hashes: dict[Path, str] = {}  # of absolute paths
-        self._base, self._sources = None if moves else out, dict(inputs)
-        for role, source in inputs.items():
-            exists = isinstance(source, Path) and (source.is_file() or source.is_dir())
-            if role not in reads or not exists or has_manifest(Path(str(source))):
-                self._sources[role] = self._describe(role, source)
-
-    @property
-    def inputs(self) -> list[Input]:
-        """The inputs in order, described."""
-        self._sources = {role: self._describe(role, source) for role, source in self._sources.items()}
-        return self.described
-
-    @property
-    def described(self) -> list[Input]:
-        """The inputs whose hashes are known."""
-        return [source for source in self._sources.values() if isinstance(source, Input)]
-
-    def reading(self, path: Path) -> AnyFile:
-        """Return a file of an input, which is hashed while it is read from front to back."""
-        return cast("AnyFile", HashingFile(path, self.hashes))
-
-    def _describe(self, role: str, source: str | Path | Input) -> Input:
-        described = list_source(source).input if is_remote(source) else source
-        if isinstance(described, Input):
-            return described.model_copy(update={"role": role})
-        return describe_input(role, Path(described), self._base, self.hashes)
+        base = None if moves else out
+        self.inputs = [_described(role, source, base, suffixes) for role, source in inputs.items()]
 
     def find(self) -> Manifest | None:
         """Return the manifest at `out` if it is what this stage would write, complete or not; else None.
@@ -277,6 +250,13 @@ class Stage:
         )
         shown += ", …" if len(changes) > _MOST_CHANGES else ""
         return f"{self.kind} made with other settings, then and now: {shown}"
+
+
+def _described(role: str, source: str | Path | Input, out: Path | None, suffixes: Sequence[str] | None) -> Input:
+    described = list_source(source).input if is_remote(source) else source
+    if isinstance(described, Input):
+        return described.model_copy(update={"role": role})
+    return describe_input(role, Path(described), out, suffixes)
 
 
 def _changes(

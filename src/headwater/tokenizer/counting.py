@@ -11,7 +11,7 @@ import re
 import shlex
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache, lru_cache
@@ -37,7 +37,7 @@ _THREADS = 4
 # No code point from here on is a letter, a number or a space.
 _LAST_LETTER = 0x40000
 _EXAMINED = 256  # code points in one text: the library's time grows with the square of a text's pieces
-_TEXT_SUFFIXES = {".txt", ".text", ".md", ".rst", ".tokens", ".raw"}
+TEXT_SUFFIXES = {".txt", ".text", ".md", ".rst", ".tokens", ".raw"}
 # The last border of a block in both kinds of pre-split: between a visible character and a space.
 _LAST_BORDER = re.compile(r".*\S(?=[ \n])", re.DOTALL)
 
@@ -55,7 +55,7 @@ def as_source(given: str | Path) -> Path | str:
     with suppress(OSError):  # the text is too long for a name
         if str(given) and path.exists():
             return path
-    names_a_file = is_table(path) or unpacked_suffix(path) in _TEXT_SUFFIXES or str(given).endswith("/")
+    names_a_file = is_table(path) or unpacked_suffix(path) in TEXT_SUFFIXES or str(given).endswith("/")
     if isinstance(given, str) and (not names_a_file or re.search(r"\s", given)):
         return given
     raise DataError(f"{path} does not exist", expected="a corpus, a text file or a folder of text files")
@@ -92,31 +92,27 @@ def source_files(path: Path) -> list[Path]:
     """Return the text files of a source that is not a corpus: itself, or those of the folder by name."""
     if not path.is_dir():
         return [path]
-    files = [file for file in user_files(path)[0] if unpacked_suffix(file) in _TEXT_SUFFIXES]
+    files = [file for file in user_files(path)[0] if unpacked_suffix(file) in TEXT_SUFFIXES]
     if not files:
-        raise DataError(
-            f"{path} has no text file", expected=f"files ending in {', '.join(sorted(_TEXT_SUFFIXES))}"
-        )
+        raise DataError(f"{path} has no text file", expected=f"files ending in {', '.join(sorted(TEXT_SUFFIXES))}")
     return files
 
 
-def read_blocks(
-    sources: Sources, separators: Sequence[str] = (), opened: Callable[[Path], AnyFile] = Path
-) -> Iterator[str]:
-    """Yield the sources' text in blocks of about 64 KiB, split at `separators`; opened: gives what reads a file.
+def read_blocks(sources: Sources, separators: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the sources' text in blocks of about 64 KiB, split at `separators`.
 
     The text of files is brought into Unicode's composed form, as in a corpus. Raises DataError naming the file and
     line of text that cannot be decoded.
     """
     split = re.compile("|".join(map(re.escape, separators))) if separators else None
-    for block in _blocks(sources, opened):
+    for block in _blocks(sources):
         if split is None:
             yield block
         else:
             yield from (piece for piece in split.split(block) if piece)
 
 
-def _blocks(sources: Sources, opened: Callable[[Path], AnyFile]) -> Iterator[str]:
+def _blocks(sources: Sources) -> Iterator[str]:
     for source in _each(sources):
         if isinstance(source, str):
             to_bytes([source])
@@ -127,7 +123,7 @@ def _blocks(sources: Sources, opened: Callable[[Path], AnyFile]) -> Iterator[str
             yield from (document.text for document in read_documents(source))
         else:
             for path in source_files(source):
-                yield from _file_blocks(opened(path))
+                yield from _file_blocks(path)
 
 
 def _file_blocks(path: AnyFile) -> Iterator[str]:

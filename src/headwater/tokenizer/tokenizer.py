@@ -31,7 +31,7 @@ from headwater.storage import (
     user_files,
 )
 from headwater.tokenizer.added import AddedCodec
-from headwater.tokenizer.counting import as_source, known_bytes, source_files
+from headwater.tokenizer.counting import TEXT_SUFFIXES, as_source, known_bytes, source_files
 from headwater.tokenizer.files import holds_tokenizer, read_folder, read_gguf, read_pair, write_files
 from headwater.tokenizer.folder import Roles, TokenizerFiles, default_roles, read_roles
 from headwater.tokenizer.foreign import LibraryCodec, WordPieceCodec
@@ -356,7 +356,7 @@ def train_tokenizer(
     names = ["source"] if len(paths) == 1 else [f"source {number}" for number in range(1, len(paths) + 1)]
     config = {"kind": kind, "vocab_size": vocab_size, "special_tokens": list(special_tokens)}
     inputs = dict(zip(names, paths, strict=True))
-    stage = Stage(out, kind="tokenizer", config=config, inputs=inputs, reads=names)
+    stage = Stage(out, kind="tokenizer", config=config, inputs=inputs, suffixes=sorted(TEXT_SUFFIXES))
     if stage.is_complete(progress):
         return Tokenizer.load(out)
     if known_bytes(paths) == 0:
@@ -373,9 +373,7 @@ def train_tokenizer(
             if skipped:
                 progress.note(f"{path}: skipped {counted(skipped, 'item')} other than plain-text files")
     with stage.write() as work:
-        learned = learn_vocabulary(
-            paths, kind, vocab_size, special_tokens, opened=stage.reading, progress=progress
-        )
+        learned = learn_vocabulary(paths, kind, vocab_size, special_tokens, progress=progress)
         tokenizer = Tokenizer(learned)
         tokenizer.save(work)
     return tokenizer

@@ -8,15 +8,13 @@ at the end of a word, the merges, the newline, any special tokens.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from headwater.display import counted
 from headwater.errors import UsageError
-from headwater.reading import AnyFile
 from headwater.storage import SILENT, Progress
 from headwater.tokenizer.counting import (
     Sources,
@@ -44,17 +42,16 @@ def learn_vocabulary(
     vocab_size: int = 32_000,
     special_tokens: Sequence[str] = (),
     *,
-    opened: Callable[[Path], AnyFile] = Path,
     progress: Progress = SILENT,
 ) -> Vocabulary:
-    """Return the vocabulary learned from `sources`, see `Tokenizer.train`; opened: gives what reads a file."""
+    """Return the vocabulary learned from `sources`, see `Tokenizer.train`."""
     if kind not in ("gpt2", "gpt1"):
         raise UsageError(f"a vocabulary of kind {kind!r} cannot be learned", expected="kind gpt2 or gpt1")
     specials = list(dict.fromkeys([*([END_OF_TEXT] if kind == "gpt2" else []), *special_tokens]))
     tokens = [BYTE_CHARACTERS[byte] for byte in BYTE_ORDER] if kind == "gpt2" else [UNKNOWN, NEWLINE]
     # Raises UsageError for a bad special token before the text is read.
     Vocabulary(kind, tuple(tokens), (), {}).with_specials(specials)
-    texts = read_blocks(sources, specials, opened)
+    texts = read_blocks(sources, specials)
     progress.start("count words", total=known_bytes(sources), unit="bytes")
     if kind == "gpt2":
         free = _free_tokens(vocab_size, len(tokens) + len(specials), "256 bytes", len(specials))

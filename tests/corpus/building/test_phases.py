@@ -15,12 +15,11 @@ from typing import Any
 import pytest
 
 from headwater.corpus import BuildConfig, build_corpus, folder
-from headwater.corpus.building import parts
 from headwater.corpus.building import plan as planning
 from headwater.corpus.building.phases import PhaseRunner
 from headwater.corpus.dedup import keys
-from headwater.reading import sha256_of
-from headwater.storage import Manifest, identity_of, open_folder, provenance
+from headwater.errors import FolderError
+from headwater.storage import Manifest, lineage, open_folder
 
 CONFIG = BuildConfig(near_duplicates=True)
 SMALL = ((planning, "TASK_FILES", 1), (folder, "SHARD_BYTES", 4000), (keys, "PARTITION_ROWS", 15))
@@ -185,29 +184,14 @@ def test_a_build_killed_five_times_gives_the_same_bytes(files: Path, tmp_path: P
     assert whole(files, out).files == fresh.files
 
 
-def test_sources_are_hashed_once_by_the_tasks_that_read_them(
-    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_files_that_are_read_identify_a_source(files: Path, tmp_path: Path) -> None:
+    """A picture next to the texts was hashed, and removing it made the corpus "made from another input"."""
     (files / "picture.png").write_bytes(b"skipped")
-    hashed = Counter[str]()
-
-    def counting(path: Path) -> str:
-        hashed[path.name] += path.parent == files
-        return sha256_of(path)
-
-    for module in (parts, provenance):
-        monkeypatch.setattr(module, "sha256_of", counting)
-    run = PhaseRunner.run
-
-    def interrupted(runner: PhaseRunner, *task: Any) -> None:
-        run(runner, *task)
-        if task[:2] == ("parts", 3):
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(PhaseRunner, "run", interrupted)
-        build_corpus([files], tmp_path / "corpus", CONFIG)
     build_corpus([files], tmp_path / "corpus", CONFIG)
-    names = {path.name for path in files.iterdir()}
-    assert {name: hashed[name] for name in names} == dict.fromkeys(names, 1)
-    assert open_folder(tmp_path / "corpus").inputs[0].identity == identity_of(files)[1]
+    (files / "picture.png").unlink()
+    build_corpus([files], tmp_path / "corpus", CONFIG)
+    assert [entry["state"] for entry in lineage(tmp_path / "corpus")["inputs"]] == ["source"]
+    (files / "new.txt").write_text("a new text")
+    assert [entry["state"] for entry in lineage(tmp_path / "corpus")["inputs"]] == ["changed"]
+    with pytest.raises(FolderError, match="another input"):
+        build_corpus([files], tmp_path / "corpus", CONFIG)

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -99,8 +100,12 @@ def test_of_copies_the_first_stays(tmp_path: Path) -> None:
 def test_the_next_build_cleans_up_after_a_killed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = write_files(tmp_path / "files", count=2)
 
-    def killed(*arguments: object, **named: object) -> None:
-        raise KeyboardInterrupt
+    rmtree = shutil.rmtree
+
+    def killed(path: Path, **named: bool) -> None:
+        if path.suffix == ".parts":
+            raise KeyboardInterrupt
+        rmtree(path, **named)
 
     with monkeypatch.context() as patched:
         patched.setattr("headwater.corpus.building.pipeline.shutil.rmtree", killed)
@@ -248,7 +253,7 @@ def test_a_disk_that_fills_at_the_end_of_a_task_is_reported(
     def full(*unused: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(part_module, "_hashes", full)
+    monkeypatch.setattr(part_module, "_write", full)
     (tmp_path / "a.txt").write_text(prose(1))
     plan = BuildPlan(tmp_path / "parts", NEAR, tuple(open_source(0, tmp_path / "a.txt").tasks))
     plan.folder.mkdir()

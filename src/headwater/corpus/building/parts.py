@@ -45,7 +45,7 @@ from headwater.corpus.sources.pages import Page, holds_pages, read_pages
 from headwater.corpus.sources.text import SEPARATOR, TEXT_SUFFIXES, other_encoding, read_text_file
 from headwater.corpus.task_workers import WorkerDied, WorkerProcess, read_account
 from headwater.errors import DataError, ResourceError, require_extra
-from headwater.reading import AnyFile, byte_blocks, compose, file_at, file_error, sha256_of, unpacked_suffix
+from headwater.reading import AnyFile, byte_blocks, compose, file_at, file_error, unpacked_suffix
 from headwater.storage import storage_errors
 
 DOCUMENTS = "documents.arrow"
@@ -145,7 +145,7 @@ class PartMaker:
                     yield document
 
             _write(kept(), work / DOCUMENTS)
-        return {"funnel": vars(funnel), "hashes": _hashes(task)}
+        return {"funnel": vars(funnel)}
 
     def read(self, task: BuildTask, funnel: Funnel) -> Iterator[Document]:
         """Stream the documents of a task, of a user's source in composed form; fill `funnel` on the way.
@@ -248,12 +248,6 @@ def run_steps(documents: Iterable[Document], steps: Iterable[Step], funnel: Funn
         else:
             merge(funnel.kept, size_of(document))
             yield document
-
-
-def _hashes(task: BuildTask) -> dict[str, str]:
-    """Return the hashes of a user's files by their paths; what was just read is still in memory."""
-    files = (file_at(task.root, name) for name in task.files if task.kind == "files")
-    return {str(file): sha256_of(file) for file in files if isinstance(file, Path) and file.is_file()}
 
 
 def _existing(task: BuildTask, funnel: Funnel) -> list[tuple[str, AnyFile]]:

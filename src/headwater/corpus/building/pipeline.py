@@ -29,11 +29,12 @@ from headwater.corpus.building.plan import BUILT_IN, PARTS, PLAN, BuildPlan, Bui
 from headwater.corpus.building.recipes import BuildConfig, make_steps
 from headwater.corpus.folder import Funnel, Tally, merge, shard_name
 from headwater.corpus.sources import python_docs
-from headwater.corpus.sources.text import TEXT_SUFFIXES
-from headwater.corpus.task_workers import Engine, read_account
+from headwater.corpus.sources.pages import SUFFIXES as PAGE_SUFFIXES
+from headwater.corpus.sources.text import SUFFIXES, TEXT_SUFFIXES
+from headwater.corpus.task_workers import Engine
 from headwater.display import counted
 from headwater.errors import DataError, FolderError, HeadwaterError, UsageError, resumable
-from headwater.reading import file_at, is_remote, read_json, unpacked_suffix
+from headwater.reading import file_at, read_json, unpacked_suffix
 from headwater.storage import (
     SILENT,
     Destination,
@@ -129,9 +130,6 @@ def _carry_out(
     try:
         with storage_errors(stage.out):
             run_all(on_done=add)
-            for part in plan.parts:
-                hashes = read_account(part).get("hashes", {})
-                stage.hashes |= {Path(name): value for name, value in hashes.items()}
             with stage.write() as work:
                 _join(plan, work, sources)
     except HeadwaterError:
@@ -190,7 +188,7 @@ def _stage(
         config=config.to_dict() | names | _FORMER,
         inputs=inputs | sets,
         moves=bool(destination.url),
-        reads=inputs,
+        suffixes=(*SUFFIXES, *PAGE_SUFFIXES),
     )
     return stage, opened
 
@@ -228,16 +226,9 @@ def _new_parents(path: Path) -> Iterator[None]:
 
 
 def _parts_folder(stage: Stage, sources: Sequence[BuildSource]) -> Path:
-    """Return the folder next to `out` for the parts of this build, named by a hash of its sources and settings.
-
-    Files of a user, which the tasks hash, count by name, size and time.
-    """
-    inputs = [(entry.role, entry.identity) for entry in stage.described]
-    tasks = (task for source in sources for task in source.tasks if task.kind == "files")
-    paths = (Path(task.root, name) for task in tasks if not is_remote(task.root) for name in task.files)
-    stats = ((path, path.stat()) for path in paths if path.is_file())
-    files = [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats]
-    described = [_PARTS_FORMAT, stage.config, inputs, [source.path for source in sources], files]
+    """Return the folder next to `out` for the parts of this build, named by a hash of its sources and settings."""
+    inputs = [(entry.role, entry.identity) for entry in stage.inputs]
+    described = [_PARTS_FORMAT, stage.config, inputs, [source.path for source in sources]]
     built = json.dumps(described, sort_keys=True)
     key = hashlib.sha256(built.encode()).hexdigest()[:12]
     return stage.out.with_name(f".{stage.out.name}.{key}.parts")
