@@ -28,14 +28,12 @@ from headwater.inference import (
     stream_text,
 )
 from headwater.serve.answers import encode
-from headwater.serve.limits import Limits
 from headwater.serve.problems import Problem
 from headwater.serve.schema import CompletionRequest
 from headwater.serve.served import OpenRequest, Served, short_jobs
 
 DEFAULT_TOKENS = 16  # as in OpenAI's API
-# Approximate bytes in an answer: of one log-probability, of a token's text, of a choice apart from its text.
-_VALUE_BYTES, _TOKEN_BYTES, _CHOICE_BYTES = 48, 8, 1_024
+MOST_PROMPTS = 2_048  # in one request, as in OpenAI's API
 DONE = b"data: [DONE]\n\n"
 _Scored = tuple[int, Alternatives | None, int]  # a token, its log-probabilities and where it begins in the text
 
@@ -103,19 +101,11 @@ def plan_completion(request: OpenRequest, body: CompletionRequest) -> Completion
         length = first.length(context, vocabulary)
         total += n * length
         requests += [(first.model_copy(update={"sample": sample}), length) for sample in range(n)]
-    require_tokens(total, "max_tokens", request.limits)
-    values = 0 if body.logprobs is None else body.logprobs + 2
     if body.echo:
         total += (n - 1) * prompt_tokens  # every continuation has the prompt
-    size = (_VALUE_BYTES * values + _TOKEN_BYTES) * total + _CHOICE_BYTES * n * len(prompts)
-    request.reserve(size, "prompt" if body.logprobs is None else "logprobs")
+    request.require_tokens(total, "max_tokens")
+    request.require_tokens(total * (1 + (body.logprobs or 0)), "logprobs")
     return CompletionPlan(body, prompts, requests, n)
-
-
-def require_tokens(total: int, param: str, limits: Limits) -> None:
-    """Raise Problem for more tokens than one request may have."""
-    if total > limits.tokens:
-        raise Problem(400, f"{total:,} tokens in one request; the most is {limits.tokens:,}.", param=param)
 
 
 def read_prompts(served: Served, given: Any, param: str) -> list[Prompt]:
@@ -124,8 +114,9 @@ def read_prompts(served: Served, given: Any, param: str) -> list[Prompt]:
         given = ""
     if isinstance(given, str) or (given and isinstance(given[0], int)):
         given = [given]
-    if not given:
-        raise Problem(400, f"{param} is empty; expected at least one.", param=param)
+    if not 0 < len(given) <= MOST_PROMPTS:
+        expected = f"expected 1 to {MOST_PROMPTS:,}"
+        raise Problem(400, f"{param} has {counted(len(given), 'text')}; {expected}.", param=param)
     tokenizer = served.lm.tokenizer
     given = [served.lm.as_read(prompt) if isinstance(prompt, str) else prompt for prompt in given]
     encoded = iter(encode_prompts(tokenizer, [text for text in given if isinstance(text, str)]))

@@ -42,11 +42,6 @@ _OPEN = ("/page/", "/health", "/openapi.json")
 
 _HOST = re.compile(rf"({HOST_NAME.pattern})(:[0-9]{{0,5}})?")
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")  # that a client may choose
-_MOST_PARTS = 16_384
-# An unterminated string also matches, to the end of the body: a match that could fail would be tried again from
-# each later quotation mark, in quadratic time.
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
-
 _LAST_READ_SECONDS = 0.05
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
@@ -235,7 +230,6 @@ class Guard:
         try:
             body = await self._body(scope, receive)
             scope["body_bytes"] = len(body)
-            _require_few_parts(body)
             await self.app(scope, _replay(body, receive), send)
         finally:
             self.metrics.open -= 1
@@ -285,17 +279,6 @@ class Guard:
     def _too_large(self) -> Problem:
         most = f"{self.limits.body_bytes:,} bytes"
         return Problem(413, f"The body is larger than {most}.", code="too_large", headers={"Connection": "close"})
-
-
-def _require_few_parts(body: bytes) -> None:
-    """Raise Problem for JSON of many lists and objects: reading it would stop the event loop for long."""
-    parts = body.count(b"[") + body.count(b"{")
-    # UTF-16 and UTF-32, which have zero bytes, also have the byte of a quotation mark in other characters.
-    if parts > _MOST_PARTS and b"\0" not in body:
-        outside = _STRING.sub(b"", body)
-        parts = outside.count(b"[") + outside.count(b"{")
-    if parts > _MOST_PARTS:
-        raise Problem(400, f"The body has {parts:,} lists and objects; the most is {_MOST_PARTS:,}.")
 
 
 def _host(scope: Scope) -> str | None:

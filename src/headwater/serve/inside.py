@@ -47,7 +47,6 @@ async def inspect(request: OpenRequest, body: InspectRequest) -> dict[str, Any]:
     if body.target is not None and body.target >= vocabulary:
         raise Problem(400, f"target is {body.target}; expected 0 to {vocabulary - 1}.", param="target")
     target = ids[position + 1] if body.target is None and position + 1 < len(ids) else body.target
-    request.reserve(_answer_bytes(served, body, len(ids)), "prompt")
 
     def answer_at() -> dict[str, Any]:
         inside = look_inside(
@@ -70,21 +69,6 @@ async def inspect(request: OpenRequest, body: InspectRequest) -> dict[str, Any]:
         **answer,
         "uniform": draw,
     }
-
-
-def _answer_bytes(served: Served, body: InspectRequest, tokens: int) -> int:
-    """About how many bytes an answer has: each number as text, or as base64."""
-    config = served.lm.config
-    heads = config.layers * config.heads
-    window = min(body.window, tokens)
-    numbers = heads * tokens + 3 * tokens + 4 * (config.layers + 1) * (body.top + 2)
-    encoded = heads * window**2
-    if body.head:
-        numbers += 2 * (_ATTENDED + 2) * config.width // config.heads + body.units * 4 * (_TOKENS + 2)
-    if body.details:
-        numbers += 2 * config.width
-        encoded += 4 * served.engine.vocabulary
-    return 12 * numbers + 4 * encoded // 3
 
 
 def _checked(served: Served, heads: list[list[int]], name: str) -> list[tuple[int, int]]:

@@ -30,12 +30,8 @@ class Limits(Config):
     """Bytes of one request's body."""
     header_bytes: int = Field(default=64 * 1024, ge=1024)
     """Bytes of one request's headers."""
-    answer_bytes: int = Field(default=32 * 1024 * 1024, ge=1)
-    """Bytes of one answer, as estimated before it is computed."""
-    held_bytes: int = Field(default=64 * 1024 * 1024, ge=1)
-    """Bytes of all answers under way that have more than 16 KiB, as estimated."""
     tokens: int = Field(default=131_072, ge=1)
-    """Tokens of the prompts and of what may follow them, in one request."""
+    """Tokens of one request's prompts and of what may follow them, and as many again for each of its logprobs."""
     queue: int = Field(default=128, ge=0)
     """Continuations of a model that wait for a slot, and jobs of its second thread."""
     requests: int = Field(default=1_024, ge=1)

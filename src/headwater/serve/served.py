@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -23,9 +22,8 @@ from headwater.serve.threads import Worker, give_way
 T = TypeVar("T")
 # Tokens of one job.
 _JOB_TOKENS = 1_024
-# A longer body is read, and a larger answer put together, in the thread of long texts. Smaller answers do not
-# count against the memory of all answers, so that a short request is never refused because of others.
-_LONG_BODY, _LARGE_ANSWER = 4 * 1024, 16 * 1024
+# A longer body is read, and the answer to more tokens put together, in the thread of long texts.
+_LONG_BODY, _LONG_TOKENS = 4 * 1024, 512
 _SHORT_TEXT_THREADS = 2
 
 
@@ -132,8 +130,6 @@ class Server:
         self.models = {served.name: served for served in models}
         self.limits, self.metrics = limits, Metrics()
         self.reload: Callable[[], object] = lambda: None  # opens the models whose folders have changed
-        self.held = 0  # bytes of the large answers under way, as estimated before each is computed
-        self._lock = threading.Lock()
 
     def start(self) -> None:
         """Start the threads, in a running event loop.
@@ -166,19 +162,6 @@ class Server:
             raise Problem(404, str(unknown), param="model", code="model_not_found")
         return self.models[name]
 
-    def hold(self, size: int) -> None:
-        """Reserve bytes, or give back a negative number of them; raises Problem 429 if too few are left."""
-        with self._lock:
-            if size > 0 and self.held + size > self.limits.held_bytes:
-                raise Problem(
-                    429,
-                    f"The answers under way have {self.held:,} bytes, this one would have about {size:,}; "
-                    f"the most is {self.limits.held_bytes:,} in all. Try again in 1 s.",
-                    code="answers_full",
-                    headers={"Retry-After": "1"},
-                )
-            self.held += size
-
 
 class OpenRequest:
     """A request that has begun. A context manager, whose exit gives back what the request holds.
@@ -186,7 +169,7 @@ class OpenRequest:
     It keeps its model to its end, also when another model takes that one's place meanwhile.
 
     scope: of ASGI; `model` is added to it for the log, and `body_bytes` is the size of the body. is_long: whether
-    the thread of long texts reads it.
+    the thread of long texts reads it and puts its answer together.
     """
 
     def __init__(self, server: Server, model: str | None, scope: Any) -> None:
@@ -194,7 +177,6 @@ class OpenRequest:
         self.route = getattr(scope.get("route"), "path", "other")
         self._server = server
         self.is_long = scope.get("body_bytes", 0) > _LONG_BODY
-        self._held = 0
         scope["model"] = self.model.name
 
     def __enter__(self) -> OpenRequest:
@@ -203,24 +185,16 @@ class OpenRequest:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.hold(-self._held)
-        self._held = 0
         self.model.requests -= 1
         self._server.metrics.active[self.route, self.model.name] -= 1
 
-    def reserve(self, size: int, param: str) -> None:
-        """Reserve about `size` bytes; raises Problem if the answer, or all of them together, are too large."""
-        most = min(self.limits.answer_bytes, self.limits.held_bytes)
-        if size > most:
+    def require_tokens(self, total: int, param: str) -> None:
+        """Raise Problem for more tokens than one request may have."""
+        if total > self.limits.tokens:
             raise Problem(
-                400,
-                f"The answer would have about {size:,} bytes; the most is {most:,}.",
-                param=param,
-                code="answer_too_large",
+                400, f"{total:,} tokens in one request; the most is {self.limits.tokens:,}.", param=param
             )
-        if size > _LARGE_ANSWER:
-            self._server.hold(size)
-            self._held += size
+        self.is_long |= total > _LONG_TOKENS
 
     def count_tokens(self, read: int = 0, generated: int = 0) -> None:
         """Add tokens of this request to the metrics."""
@@ -240,8 +214,8 @@ class OpenRequest:
         return await asyncio.get_running_loop().run_in_executor(pool, job)
 
     async def write(self, job: Callable[[], T]) -> T:
-        """Run a job that puts an answer together: a large one in the thread of long texts, another one here."""
-        if not self._held:
+        """Run a job that puts an answer together: a long one in the thread of long texts, another one here."""
+        if not self.is_long:
             return job()
         return await asyncio.get_running_loop().run_in_executor(self._server.long_texts, job)
 

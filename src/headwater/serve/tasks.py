@@ -11,7 +11,7 @@ from headwater.display import counted
 from headwater.finetuning import FineTuned, Prediction, Raw, explain
 from headwater.inference import evaluated, framed, require_context
 from headwater.inference import fill as fill_blanks
-from headwater.serve.completions import Prompt, read_prompts, require_tokens
+from headwater.serve.completions import Prompt, read_prompts
 from headwater.serve.problems import Problem
 from headwater.serve.schema import (
     ClassifyRequest,
@@ -20,15 +20,11 @@ from headwater.serve.schema import (
     TokenizeRequest,
 )
 from headwater.serve.served import OpenRequest, Served, short_jobs
-from headwater.tokenizer import MASK, TOKENIZER_CLASSES
+from headwater.tokenizer import TOKENIZER_CLASSES
 
 # The most rows of a request to /classify, and of one with `explain`.
 _MOST_ROWS, _MOST_EXPLAINED = 1_024, 16
 _BYTES_OF_TOKEN = 3  # about, at the least, to guess how many tokens a row has
-# Bytes of one number of a vector in an answer, about.
-_NUMBER_BYTES, _BASE64_BYTES = 20, 6
-# Approximate bytes in an answer: of a token's id, of an id with its name, and of an entry with several fields.
-_ID_BYTES, _NAMED_BYTES, _ENTRY_BYTES = 8, 24, 64
 # Above this probability an answer is certain; if no word changes it by the rest, none alone does so visibly.
 _SATURATED = 0.999
 _PARTS = {"entail": "[premise, hypothesis]", "similarity": "[first, second]"}
@@ -64,8 +60,6 @@ async def embed(request: OpenRequest, body: EmbeddingRequest) -> dict[str, Any]:
         raise Problem(400, f"dimensions is not supported; this model's vectors have {width}.", param="dimensions")
     prompts = await request.read(lambda: read_prompts(served, body.input, "input"))
     total = count_tokens(request, prompts, "input")
-    numbers = _BASE64_BYTES if body.encoding_format == "base64" else _NUMBER_BYTES
-    request.reserve(len(prompts) * width * numbers, "input")
     data: list[dict[str, Any]] = []
     for group in short_jobs(prompts, lambda prompt: len(prompt.ids)):
         embeddings = await request.model.compute(
@@ -91,7 +85,7 @@ def count_tokens(request: OpenRequest, prompts: list[Prompt], param: str) -> int
     for prompt in prompts:
         require_context(len(prompt.ids), request.model.lm.config.context, param)
     total = sum(len(prompt.ids) for prompt in prompts)
-    require_tokens(total, param, request.limits)
+    request.require_tokens(total, param)
     request.count_tokens(read=total)
     return total
 
@@ -104,12 +98,12 @@ async def fill(request: OpenRequest, body: FillRequest) -> dict[str, Any]:
     vocabulary = served.lm.tokenizer.vocabulary_size
     if body.top > vocabulary:
         raise Problem(400, f"top is {body.top}; expected 1 to {vocabulary}.", param="top")
-    request.reserve(body.input.count(MASK) * body.top * _ENTRY_BYTES, "top")
     text, ids = await request.read(partial(_framed, served, body.input))
     require_context(len(ids), served.lm.config.context, "input")
+    positions = [position for position, token in enumerate(ids) if token == served.lm.tokenizer.mask]
+    request.require_tokens(len(ids) + len(positions) * body.top, "top")
     request.count_tokens(read=len(ids))
     blanks = await request.model.compute(partial(_filled, served, text, body.top))
-    positions = [position for position, token in enumerate(ids) if token == served.lm.tokenizer.mask]
     data = [
         {"position": position, "tokens": [candidate._asdict() for candidate in candidates]}
         for position, candidates in zip(positions, blanks, strict=True)
@@ -136,7 +130,6 @@ async def tokenize(request: OpenRequest, body: TokenizeRequest) -> dict[str, Any
     def tokenized() -> dict[str, Any]:
         tokenizer = served.lm.tokenizer
         tokens = tokenizer.encode(served.lm.as_read(body.prompt), allow_special=True)
-        request.reserve(len(tokens) * (_NAMED_BYTES if body.return_token_strs else _ID_BYTES), "prompt")
         names = [tokenizer.vocabulary.tokens[token] for token in tokens] if body.return_token_strs else None
         context = served.lm.config.context
         return {"count": len(tokens), "max_model_len": context, "tokens": tokens, "token_strs": names}
@@ -175,9 +168,6 @@ async def classify(request: OpenRequest, body: ClassifyRequest) -> dict[str, Any
         given = [[str(part) for part in given]]  # the parts of a single row
     _require_rows(len(given), _MOST_EXPLAINED if body.explain else _MOST_ROWS, "input")
     rows = [Raw(_segments(head.task, row), None, number) for number, row in enumerate(given)]
-    row_bytes = _ENTRY_BYTES * (2 + len(head.labels.names or ()))
-    characters = sum(len(part) for row in rows for part in row.segments)
-    request.reserve(len(rows) * row_bytes + (_ENTRY_BYTES * characters if body.explain else 0), "input")
     data = []
     async for prediction in _predicted(request, head, rows):
         segments = rows[prediction.row].segments
