@@ -17,8 +17,8 @@ def test_a_hub_model_is_evaluated_by_its_name(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     folder = shipped.resolve(shipped.DEFAULT)
     monkeypatch.setattr("headwater.shipped.catalogue.from_hub", lambda name, download: folder)
-    (tmp_path / "wsc273.txt").write_text("One saw two when [MASK] came .\n[MASK]\none,two\none\n")
-    options = ["--tasks", "wsc273.full", "--data", ".", "--out", "results"]
+    (tmp_path / "lambada_test.jsonl").write_text('{"text": "One saw two when three came"}\n')
+    options = ["--tasks", "lambada.openai.whole-word", "--data", ".", "--out", "results"]
     assert main(["evaluate", "--model", "owner/name", *options]) == 0
 
 

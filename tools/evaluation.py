@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from headwater.evaluation import TASKS
+from headwater.evaluation import all_tasks
 from headwater_papers.paper_tables import GPT1, GPT1_COLUMNS, SIZES, TABLES, gpt1, markdown
 
 ROOT = Path(__file__).parents[1]
@@ -24,9 +24,9 @@ def protocols() -> Iterator[str]:
     yield "| protocol | what exactly is scored | the paper's choice | inferred here |"
     yield "|---|---|---|---|"
     described = tomllib.loads(PROTOCOLS.read_text(encoding="utf-8"))
-    if described.keys() != TASKS.keys():
-        raise SystemExit(f"{PROTOCOLS} does not describe: {sorted(described.keys() ^ TASKS.keys())}")
-    for name in TASKS:
+    if described.keys() != all_tasks().keys():
+        raise SystemExit(f"{PROTOCOLS} does not describe: {sorted(described.keys() ^ all_tasks().keys())}")
+    for name in all_tasks():
         cells = (described[name].get(key, "–").replace("|", "\\|") for key in ("scored", "paper", "inferred"))
         yield f"| `{name}` | {' | '.join(cells)} |"
 
@@ -37,7 +37,7 @@ def verification() -> Iterator[str]:
     models = list(found)
     yield f"| protocol | {' | '.join(f'{model}: examples, largest difference' for model in models)} |"
     yield "|---" * (len(models) + 1) + "|"
-    for protocol in TASKS:
+    for protocol in all_tasks():
         cells = []
         for model in models:
             row = found[model].get(protocol)
@@ -45,7 +45,7 @@ def verification() -> Iterator[str]:
         yield f"| `{protocol}` | {' | '.join(cells)} |"
     for model in models:
         worst, protocol = max(
-            (found[model][protocol][1], protocol) for protocol in TASKS if protocol in found[model]
+            (found[model][protocol][1], protocol) for protocol in all_tasks() if protocol in found[model]
         )
         yield f"\nLargest difference with {model}: {worst:.1e}, in `{protocol}`."
 

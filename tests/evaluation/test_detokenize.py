@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.evaluation.detokenize import CBT, LAMBADA, ONE_BILLION, PTB, WIKITEXT, Detokenizer
+from headwater.evaluation import Detokenizer
+from headwater.evaluation.detokenize import CBT, LAMBADA, ONE_BILLION, PTB, WIKITEXT
 from headwater.tokenizer import Tokenizer
 
 ALL = {"wikitext": WIKITEXT, "ptb": PTB, "1bw": ONE_BILLION, "lambada": LAMBADA, "cbt": CBT}

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
+from plain_model import HELLASWAG
 
 from headwater.cli.main import main
 from headwater.corpus import Document, read_documents, write_documents
@@ -196,12 +197,12 @@ def test_a_run_without_scores_is_an_error_and_writes_nothing(
     world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    tasks = "lambada.openai.whole-word,lambada.openai.last-token,wsc273.full"
+    tasks = "lambada.openai.whole-word,lambada.openai.last-token,hellaswag.lm-eval.total"
     options = ["--model", str(world.model), "--data", str(world.labels), "--out", str(out)]
     assert main(["evaluate", "--tasks", tasks, *options]) == 1
     said = " ".join(capsys.readouterr().err.split())
     assert "no protocol could be scored: lambada.openai.whole-word: lambada_test" in said
-    assert "wsc273.full: " in said
+    assert "hellaswag.lm-eval.total: " in said
     assert said.count("lambada_test_openai.jsonl or lambada_test.jsonl was not found") == 1
     assert f"headwater evaluate --list --tasks {tasks} --data={world.labels}" in said
     assert not list(tmp_path.iterdir())
@@ -253,10 +254,8 @@ def test_two_evaluations_are_compared_example_by_example(world: Any, tmp_path: P
 
 
 def one_task(world: Any, tmp_path: Path) -> Path:
-    (tmp_path / "wsc273.txt").write_text(
-        "One saw two when [MASK] came .\n[MASK]\none,two\none\n", encoding="utf-8"
-    )
-    evaluate(world.model, ["wsc273.full"], tmp_path, tmp_path / "other")
+    (tmp_path / "hellaswag_val.jsonl").write_text(HELLASWAG, encoding="utf-8")
+    evaluate(world.model, ["hellaswag.lm-eval.total"], tmp_path, tmp_path / "other")
     return tmp_path / "other"
 
 
@@ -264,12 +263,12 @@ def test_windows_of_different_texts_are_not_compared(
     world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "ptb.test.txt").write_text(" the river flows slowly to the lake of the north \n" * 40)
-    (tmp_path / "wsc273.txt").write_text("One saw two when [MASK] came .\n[MASK]\none,two\none\n")
+    (tmp_path / "hellaswag_val.jsonl").write_text(HELLASWAG, encoding="utf-8")
     results = {}
     for name in ("model", "wide"):  # their contexts are 48 and 640 tokens, and so are their windows
         results[name] = tmp_path / name
-        evaluate(getattr(world, name), ["ptb.tokens", "wsc273.full"], tmp_path, results[name])
-    assert [one.protocol for one in compare(results["model"], results["wide"])] == ["wsc273.full"]
+        evaluate(getattr(world, name), ["ptb.tokens", "hellaswag.lm-eval.total"], tmp_path, results[name])
+    assert [one.protocol for one in compare(results["model"], results["wide"])] == ["hellaswag.lm-eval.total"]
     assert main(["evaluate", "--compare", *map(str, results.values())]) == 0
     said = capsys.readouterr()
     assert "left out: ptb.tokens: the examples have different texts" in said.err
@@ -408,9 +407,9 @@ def test_scores_that_are_not_finite_are_refused(world: Any, tmp_path: Path) -> N
         dict(model.named_parameters())["final_norm.weight"].mul_(1e38)  # finite, and the logits are not
     (tmp_path / "large").mkdir()
     save_model(model, tmp_path / "large", tokenizer=tokenizer)
-    (tmp_path / "wsc273.txt").write_text("One saw two when [MASK] came .\n[MASK]\none,two\none\n")
+    (tmp_path / "hellaswag_val.jsonl").write_text(HELLASWAG, encoding="utf-8")
     with pytest.raises(ResourceError, match="the model's largest logit is inf"):
-        evaluate(tmp_path / "large", ["wsc273.full"], tmp_path, tmp_path / "out")
+        evaluate(tmp_path / "large", ["hellaswag.lm-eval.total"], tmp_path, tmp_path / "out")
 
 
 def test_a_model_of_noise_has_a_perplexity(world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -522,9 +521,9 @@ def test_a_task_without_a_score_fails_and_the_rest_is_kept(
     # Of cola, this model can be asked for one protocol only, which is no failure.
     assert main(["evaluate", *folders, "--tasks", "cola", "--limit", "1"]) == 0
     folders[-1] = str(out.with_name("two"))
-    assert main(["evaluate", *folders, "--tasks", "continuation.four,race", "--limit", "1"]) == 1
+    assert main(["evaluate", *folders, "--tasks", "continuation.four,hellaswag", "--limit", "1"]) == 1
     error = capsys.readouterr().err
-    assert "race: no score, for the reason above" in error
+    assert "hellaswag: no score, for the reason above" in error
     assert len(Results.read(out.with_name("two")).results) == 2
     (tmp_path / "CoLA/dev.tsv").write_text("damaged\n", encoding="utf-8")
     folders[-1] = str(out.with_name("three"))

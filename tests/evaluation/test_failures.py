@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 
 from headwater.errors import DataError, ResourceError, UsageError
 from headwater.evaluation import (
-    TASKS,
     DataFiles,
     EvaluateConfig,
     Example,
@@ -20,13 +18,14 @@ from headwater.evaluation import (
     RequestEncoder,
     Source,
     Task,
+    all_tasks,
     evaluate,
     run_task,
     select,
 )
 from headwater.evaluation.request_runner import RequestRunner
 from headwater.evaluation.tasks.held_out import Alphabet
-from headwater.inference import Engine, load
+from headwater.inference import load
 from headwater.intervals import of_score
 from headwater.model import build_model, preset, save_model
 from headwater.pretraining import pack
@@ -39,23 +38,6 @@ def write_translations(folder: Path) -> None:
     for language in ("en", "fr"):
         lines = [f"the river {number}\n" for number in range(9)]
         (folder / f"newstest2014.en-fr.{language}").write_text("".join(lines), encoding="utf-8")
-
-
-@pytest.mark.parametrize("protocol", ["wmt14.en-fr", "cnndm.lead-3"])
-def test_a_missing_package_is_named_before_any_answer(
-    protocol: str, world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_translations(tmp_path / "data")
-    (tmp_path / "data" / "cnndm_test.jsonl").write_text('{"article": "A river.", "highlights": "A river."}\n')
-    for package in ("sacrebleu", "rouge_score"):
-        for name in [name for name in sys.modules if name.partition(".")[0] == package]:
-            monkeypatch.delitem(sys.modules, name)
-        monkeypatch.setitem(sys.modules, package, None)
-    TASKS["cnndm.lead-3"].needs[0].cache_clear()  # type: ignore[attr-defined]
-    monkeypatch.setattr(Engine, "submit", lambda *_: pytest.fail("the model was asked"))
-    with pytest.raises(ResourceError, match=r"needs the package (sacrebleu|rouge_score)\. pip install"):
-        evaluate(world.wide, [protocol], tmp_path / "data", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 class Failing(Task):
@@ -83,7 +65,7 @@ def test_answers_of_a_failed_protocol_are_kept(
     world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "failing.txt").touch()
-    monkeypatch.setitem(TASKS, Failing.protocol, Failing())
+    monkeypatch.setitem(all_tasks(), Failing.protocol, Failing())
     with pytest.raises(ResourceError, match="a fault of the answer"):
         evaluate(world.model, [Failing.protocol], tmp_path, tmp_path / "out")
     assert (tmp_path / ".out.answers").exists()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headwater.errors import DataError
-from headwater.evaluation import TASKS, RequestEncoder, Scored
+from headwater.evaluation import RequestEncoder, Scored, all_tasks
 from headwater.tokenizer import Tokenizer
 
 WIKIHOW: dict[str, Any] = {
@@ -37,7 +37,7 @@ def write(path: Path, **changes: Any) -> Path:
 
 
 def asked(encoder: RequestEncoder, protocol: str, path: Path) -> list[tuple[str, str]]:
-    task = TASKS[protocol]
+    task = all_tasks()[protocol]
     (example,) = task.read({"validation": path}, encoder)
     decode = encoder.tokenizer.decode
     return [(decode(r.context), decode(r.continuation)) for r in task.requests(example, encoder)]  # type: ignore[union-attr]
@@ -60,7 +60,7 @@ def test_each_protocol_divides_by_its_own_length(encoder: RequestEncoder, tmp_pa
     values = [(-6.0,), (-1.25,) * 4, (-2.0,) * 2, (-4.5,)]
     answers = [Scored(value, (False,) * len(value)) for value in values]
     chosen = {}
-    for protocol, task in TASKS.items():
+    for protocol, task in all_tasks().items():
         if task.benchmark == "hellaswag":
             (example,) = task.read({"validation": path}, encoder)
             chosen[protocol] = task.score(example, answers, encoder)["chosen"]
@@ -74,4 +74,4 @@ def test_each_protocol_divides_by_its_own_length(encoder: RequestEncoder, tmp_pa
 def test_a_line_of_another_form_is_named(encoder: RequestEncoder, tmp_path: Path, changes: dict[str, Any]) -> None:
     path = write(tmp_path / "hellaswag_val.jsonl", **changes)
     with pytest.raises(DataError, match=r"hellaswag_val.jsonl row 1 has another format"):
-        TASKS["hellaswag.lm-eval.total"].read({"validation": path}, encoder)
+        all_tasks()["hellaswag.lm-eval.total"].read({"validation": path}, encoder)

@@ -172,11 +172,11 @@ def tables(data: bytes) -> None:
 
 def evaluation_sets(data: bytes) -> None:
     """The official files of a zero-shot protocol: its name, then the content of each of its files."""
-    from headwater.evaluation import TASKS
+    from headwater.evaluation import all_tasks
     from headwater.evaluation.score_task import examples_of
 
     name, *contents = data.split(SPLIT)
-    task = TASKS.get(name.decode("utf-8", "replace"))
+    task = all_tasks().get(name.decode("utf-8", "replace"))
     if task is None or any(source.kind for source in task.sources):
         return
     with folder() as place:

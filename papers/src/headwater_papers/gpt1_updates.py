@@ -15,7 +15,7 @@ from pydantic import Field, field_validator
 
 from headwater.config import Config
 from headwater.errors import DataError, HeadwaterError
-from headwater.evaluation import TASKS, DataFiles
+from headwater.evaluation import DataFiles, all_tasks
 from headwater.pretraining import PretrainConfig
 from headwater_papers.claims import CLAIMS, Finding, judge
 from headwater_papers.experiment import Experiment, Findings, Row
@@ -257,9 +257,9 @@ def _lacks(scale: Scale, data: Path) -> list[str]:
     listing = DataFiles([data])
     for task in scale.settings("gpt1_updates", UpdateSettings).tasks:
         try:
-            listing.locate(TASKS[task].sources)
+            listing.locate(all_tasks()[task].sources)
         except HeadwaterError:
-            missing += [" or ".join(source.names) for source in TASKS[task].sources if source.needed]
+            missing += [" or ".join(source.names) for source in all_tasks()[task].sources if source.needed]
         else:
             return []
     return [f"a set of the heuristics ({'; '.join(dict.fromkeys(missing))})"]

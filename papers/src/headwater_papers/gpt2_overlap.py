@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.corpus import texts_of, training_grams
-from headwater.evaluation import TASKS, VERSION, Figure, run_task
+from headwater.evaluation import VERSION, Figure, all_tasks, run_task
 from headwater.inference import load
 from headwater.reading import parse_json, read_text
 from headwater_papers.claims import CLAIMS, Finding, judge, judge_count
@@ -220,7 +220,7 @@ def _answers(laboratory: Laboratory, rung: str, seed: int) -> dict[str, list[flo
 
     def measure() -> dict[str, list[float]]:
         lm = load(model, device=laboratory.device)
-        outcome = run_task(TASKS[PROTOCOL], {"test": test}, lm, progress=laboratory.progress)
+        outcome = run_task(all_tasks()[PROTOCOL], {"test": test}, lm, progress=laboratory.progress)
         return {one["id"]: [one["log_probability"], one["accuracy"]] for one in outcome.records}
 
     return laboratory.measured(

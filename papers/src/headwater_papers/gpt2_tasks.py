@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import Field
 
 from headwater.config import Config
-from headwater.evaluation import published, read_examples
+from headwater.evaluation import all_tasks, read_examples
 from headwater_papers.claims import CLAIMS, Finding, judge, judge_steps
 from headwater_papers.experiment import Experiment, Findings, files_missing
 from headwater_papers.figures import Curve, bands
@@ -137,7 +137,7 @@ def run(laboratory: Laboratory) -> Findings:
 
 
 def _paper(column: tuple[str, str], size: str) -> float | None:
-    values = published(*column)
+    values = all_tasks()[column[0]].published.get(column[1], {})
     return values.get(size, values.get("paper"))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import Field
 
 from headwater.config import Config
-from headwater.evaluation import Results, published
+from headwater.evaluation import Results, all_tasks
 from headwater.pretraining import PretrainConfig, TokenStream
 from headwater_papers.claims import CLAIMS, Finding, PaperClaim, judge, judge_steps
 from headwater_papers.experiment import Experiment, Findings, Row, files_missing
@@ -104,7 +104,7 @@ def run(laboratory: Laboratory) -> Findings:
     rows = scores.rows(
         labels,
         COLUMNS,
-        lambda column, rung: published(*column).get(counterpart(scale, rung)),
+        lambda column, rung: _published(column).get(counterpart(scale, rung)),
         lambda rung: f"paper: {counterpart(scale, rung)}",
     )
     rows += plain.rows(labels, AS_DISTRIBUTED)
@@ -213,6 +213,12 @@ def bits_fall(claim: PaperClaim, bits: Mapping[str, Measured]) -> Finding:
     return judge_steps(claim, levels, here=here)
 
 
+def _published(column: tuple[str, str]) -> Mapping[str, float]:
+    """Return the paper's values of a protocol and metric by model."""
+    protocol, metric = column
+    return all_tasks()[protocol].published.get(metric, {})
+
+
 def _columns(scores: ScoreTable) -> list[Finding]:
     findings = []
     for column, of in scores.values.items():
@@ -223,7 +229,7 @@ def _columns(scores: ScoreTable) -> list[Finding]:
                 differences(growing[-1], growing[0]),
                 here=" → ".join(f"{over_seeds(values).value:.4g}" for values in of.values()),
                 column=COLUMNS[column],
-                published=" → ".join(f"{value:g}" for value in published(*column).values()),
+                published=" → ".join(f"{value:g}" for value in _published(column).values()),
             )
         )
     return findings

@@ -1,16 +1,17 @@
 """The papers' numbers for all systems: GPT-1 (Radford et al. 2018) and GPT-2 (Radford et al. 2019).
 
-`paper_tables.toml` has the tables, and `headwater.evaluation` those that an evaluation prints.
+`gpt2_tables.toml` has GPT-2's tables 3 and 4 and the results in its text, `paper_tables.toml` all others.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from headwater.evaluation import PAPER_TABLES, PaperTable
+from headwater.config import read_toml
 
 GPT1 = "GPT-1"
 SIZES = ("117M", "345M", "762M", "1542M")
@@ -25,10 +26,36 @@ TAGS: Mapping[str, str] = {
     "unverified": "from memory, not verified",
 }
 
+
+@dataclass(frozen=True)
+class PaperTable:
+    """One table: its title, source and columns, and a row a system with "–" for missing values."""
+
+    title: str
+    source: str
+    tag: str  # how the numbers are known, such as "printed"
+    columns: Sequence[str]
+    rows: Mapping[str, Sequence[float | str]]
+    note: str = ""
+
+    @classmethod
+    def read(cls, path: Path) -> dict[str, PaperTable]:
+        """Return the tables of a TOML file by name."""
+        return {name: cls(**table) for name, table in read_toml(path).items()}
+
+    def value(self, row: str, column: str) -> float:
+        """Return one number; raises KeyError if the paper has none."""
+        value = self.rows[row][self.columns.index(column)]
+        if not isinstance(value, int | float):
+            raise KeyError(f"{self.title}: {row} has no {column}")
+        return float(value)
+
+
 # GPT-1's, then GPT-2's, then those of its relatives.
 _OWN = PaperTable.read(Path(__file__).with_suffix(".toml"))
 _FIRST = {name: table for name, table in _OWN.items() if name.startswith("gpt1")}
-TABLES: Mapping[str, PaperTable] = _FIRST | PAPER_TABLES | _OWN
+_GPT2 = PaperTable.read(Path(__file__).with_name("gpt2_tables.toml"))
+TABLES: Mapping[str, PaperTable] = _FIRST | _GPT2 | _OWN
 
 # GPT-1's sets by their names here: the table and the column that print them.
 GPT1_COLUMNS: Mapping[str, tuple[str, str]] = {

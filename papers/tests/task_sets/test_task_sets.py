@@ -15,10 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import DataError, ResourceError, UsageError
-from headwater.evaluation import read_questions
 from headwater.finetuning import FinetuneConfig, Raw
 from headwater.storage import open_folder
-from headwater_papers.task_sets import hub, readers
+from headwater_papers.task_sets import hub, read_questions, readers
 from headwater_papers.task_sets.benchmarks import SETS
 from headwater_papers.task_sets.runs import run_sets
 from headwater_papers.task_sets.sets import BY_NAME, DIVIDED, choose, divide, find, separate_texts

@@ -159,9 +159,10 @@ def _compare(a: Path, b: Path, *, as_json: bool) -> None:
 
 
 def _list(names: list[str], data: list[Path], as_json: bool) -> None:
-    from headwater.evaluation import TASKS, DataFiles, select
+    from headwater.evaluation import DataFiles, all_tasks, missing_benchmarks, select
+    from headwater.plugins import PAPERS
 
-    tasks = select(names) if names else list(TASKS.values())
+    tasks = select(names) if names else list(all_tasks().values())
     located, missing = DataFiles(data).locate_tasks(tasks)
     listed: list[dict[str, Any]] = [
         {
@@ -178,4 +179,8 @@ def _list(names: list[str], data: list[Path], as_json: bool) -> None:
     for entry in listed:
         state = "" if not data else (f"  missing: {entry['missing']}" if entry["missing"] else "  here")
         lines.append(f"{entry['protocol'].ljust(width)}  {entry['summary']}{state}")
-    emit({"protocols": listed}, as_json=as_json, text="\n".join(lines))
+    content: dict[str, Any] = {"protocols": listed}
+    if not names and (absent := missing_benchmarks()):
+        content["not installed"] = {PAPERS: absent}
+        lines += ["", f"{PAPERS} has {', '.join(absent)}. It is not installed: pip install {PAPERS}"]
+    emit(content, as_json=as_json, text="\n".join(lines))

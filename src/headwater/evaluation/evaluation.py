@@ -39,9 +39,10 @@ from headwater.evaluation.results import (
     examples_writer,
 )
 from headwater.evaluation.score_task import UnsuitableTask, examples_of, run_task
-from headwater.evaluation.tasks import TASK_FILE, TASKS, VERSION, read_task_file
+from headwater.evaluation.tasks import TASK_FILE, VERSION, all_tasks, missing_benchmarks, read_task_file
 from headwater.inference import load
 from headwater.model import load_config
+from headwater.plugins import not_installed
 from headwater.reading import sha256_of
 from headwater.shipped import hub_name
 from headwater.storage import SILENT, Progress, Stage, identity_of, write_json
@@ -55,25 +56,28 @@ def select(names: Sequence[str]) -> list[Task]:
     """Return the tasks with these names: protocols, prefixes that end before a dot, or a user's task files.
 
     `lambada` selects all of LAMBADA's; the name of a protocol selects only this one, also if others begin with it.
-    Raises UsageError for an unknown name, an empty list, and a task file with the name of a protocol.
+    Raises UsageError for an unknown name, an empty list, and a task file with the name of a protocol;
+    ResourceError for a name of headwater-papers if that is not installed.
     """
     if not names:
         raise UsageError("no task is named", expected="names that `headwater evaluate --list` prints")
-    chosen: dict[str, Task] = {}
+    tasks, chosen = all_tasks(), dict[str, Task]()
     for name in dict.fromkeys(names):
         if name.endswith(TASK_FILE):
             for task in read_task_file(Path(name)):
-                if task.protocol in TASKS or task.protocol in chosen:
+                if task.protocol in tasks or task.protocol in chosen:
                     raise UsageError(
                         f"--tasks {name}: another task has the protocol name {task.protocol!r}",
                         repair="Give the task a protocol name of its own",
                     )
                 chosen[task.protocol] = task
             continue
-        matching = {p: task for p, task in TASKS.items() if p.startswith(f"{name}.")}
-        matching = {name: TASKS[name]} if name in TASKS else matching
+        matching = {p: task for p, task in tasks.items() if p.startswith(f"{name}.")}
+        matching = {name: tasks[name]} if name in tasks else matching
         if not matching:
-            known = {*TASKS, *(protocol.partition(".")[0] for protocol in TASKS)}
+            if name.partition(".")[0] in missing_benchmarks():
+                raise not_installed(f"the task {name}")
+            known = {*tasks, *(protocol.partition(".")[0] for protocol in tasks)}
             raise UsageError(
                 f"there is no task {name!r}",
                 expected="a name that `headwater evaluate --list` prints",
@@ -146,11 +150,9 @@ def evaluate(
 def _locate(
     tasks: Sequence[Task], model: Path, folders: Sequence[Path]
 ) -> tuple[dict[Task, dict[str, Path]], list[Skipped]]:
-    """Return the files of each task by role, and which tasks lack a file; require the packages of the others."""
+    """Return the files of each task by role, and which tasks lack a file."""
     paths, missing = DataFiles(folders, partial(_has_tokenizer_of, model)).locate_tasks(tasks)
     located = {task: paths[task.protocol] for task in tasks if task.protocol in paths}
-    for need in [need for task in located for need in task.needs]:
-        need()
     return located, [Skipped(t.benchmark, t.protocol, missing[t.protocol]) for t in tasks if t.protocol in missing]
 
 
@@ -164,7 +166,7 @@ def _stage(
     files: Iterable[Mapping[str, Path]],
 ) -> Stage:
     """Return the stage of a results folder, whose configuration has the protocols and hashes of own task files."""
-    own_files = {task.protocol: task.file for task in tasks if task.file and task.protocol not in TASKS}
+    own_files = {task.protocol: task.file for task in tasks if task.file and task.protocol not in all_tasks()}
     own = {"own_tasks": {protocol: sha256_of(file) for protocol, file in own_files.items()}} if own_files else {}
     asked = {"tasks": [task.protocol for task in tasks], "protocols": VERSION, "limit": limit}
     different = {path.resolve(): path for roles in files for path in roles.values()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -73,15 +73,11 @@ Answer = Scored | Generated
 
 @dataclass(frozen=True)
 class Example:
-    """One item of a benchmark: its position in the set, its content, and the text for measuring overlap.
-
-    tuning: whether it only tunes a setting and does not count in the figures.
-    """
+    """One item of a benchmark: its position in the set, its content, and the text for measuring overlap."""
 
     id: str
     content: Mapping[str, Any]
     text: str = ""
-    tuning: bool = False
 
 
 def numbered(rows: Iterable[tuple[Mapping[str, Any], str]]) -> list[Example]:
@@ -101,17 +97,15 @@ class Metric:
 class Task(ABC):
     """One protocol, described by its class attributes.
 
-    summary: one line for a list. needs: functions that raise ResourceError if a package is missing, called before
-    the model is asked. tunes: whether some examples only tune a setting. file: the task file that describes it, if
-    it is not written in Python.
+    summary: one line for a list. file: the task file that describes it, if it is not written in Python. published:
+    the papers' values by metric and model.
     """
 
     benchmark: str
     protocol: str
     summary: str
-    needs: Sequence[Callable[[], Any]] = ()
-    tunes: bool = False
     file: Path | None = None
+    published: Mapping[str, Mapping[str, float]] = {}
     metrics: Sequence[Metric]
     sources: Sequence[Source]
 
@@ -141,11 +135,8 @@ class Task(ABC):
         """Return the record of one example: each metric by name, and anything else to store."""
 
     def limited(self, examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
-        """Return the first `limit` examples and, if the protocol tunes a setting, as many of those for tuning."""
-        if not self.tunes:
-            return examples[:limit]
-        tuning = [example for example in examples if example.tuning]
-        return [*[example for example in examples if not example.tuning][:limit], *tuning[:limit]]
+        """Return the examples of an evaluation with --limit: by default the first ones."""
+        return examples[:limit]
 
     def settings(self, encoder: RequestEncoder) -> dict[str, Any]:
         """Return choices that the protocol's name leaves open, such as a window, to store with the result."""

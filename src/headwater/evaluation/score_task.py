@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ from headwater.corpus import TrainingGrams
 from headwater.errors import MALFORMED, DataError, HeadwaterError
 from headwater.evaluation.config import EvaluateConfig
 from headwater.evaluation.figures import Figure
-from headwater.evaluation.paper_values import published
 from headwater.evaluation.protocols import Answer, Example, Scored, Task, TaskRequest
 from headwater.evaluation.request_encoder import RequestEncoder
 from headwater.evaluation.request_runner import REQUESTS_TOGETHER, RequestRunner
@@ -65,10 +64,9 @@ def run_task(
     figures = task.summarise(records)
     progress.finish(", ".join(f"{f.metric} {f.value:.4g}" for f in figures))
     details = task.details(files, examples, runner.config, progress)
-    tuning = _tuning(task, examples)
     if len(examples) < len(every):  # because of the limit
-        details |= {"first": len(examples) - len(tuning), "available": len(every) - len(_tuning(task, every))}
-    without = _without_overlap(task, records, tuning) if shares and any(e.text for e in examples) else {}
+        details |= {"first": len(examples), "available": len(every)}
+    without = _without_overlap(task, records) if shares else {}
     results = [
         _result(task, figure, examples, runner.encoder, seconds, details | without.get(figure.metric, {}))
         for figure in figures
@@ -90,7 +88,7 @@ def _records(
     reasons: list[str] = []
     for group in _groups(task, examples, runner.encoder, reasons):
         for example, answers in _answered(task, group, runner):
-            share = {"overlap": shares[example.id]} if shares else {}
+            share = {"overlap": shares[example.id]} if example.id in shares else {}
             record = {"id": example.id} | task.score(example, answers, runner.encoder)
             if write is not None:
                 stored = {"answers": [_stored(one) for one in answers], "example": _readable(example)}
@@ -108,7 +106,7 @@ def _result(
     seconds: float,
     details: Mapping[str, Any],
 ) -> Result:
-    """Return a figure with what is known of its protocol; `details` are added to those of the figure."""
+    """Return a figure with what is known of its protocol; the figure's own details win over `details`."""
     return Result(
         task=task.benchmark,
         protocol=task.protocol,
@@ -117,11 +115,11 @@ def _result(
         stderr=figure.stderr,
         count=figure.count,
         seconds=seconds,
-        published=published(task.protocol, figure.metric),
+        published=task.published.get(figure.metric, {}),
         chance=task.chance(figure.metric, examples),
         higher_is_better=task.metric(figure.metric).higher_is_better,
         settings=task.settings(encoder),
-        details={**figure.details, **details},
+        details={**details, **figure.details},
     )
 
 
@@ -166,26 +164,16 @@ def _readable(example: Example) -> dict[str, Any]:
 
 
 def _shares(examples: Sequence[Example], training: TrainingGrams) -> dict[str, float]:
-    """Return the share of each example's n-grams that are in the training text; 0 without an n-gram."""
-    counts = training.shares(example.text for example in examples)
-    pairs = zip(examples, counts, strict=True)
-    return {example.id: shared / count if count else 0.0 for example, (shared, count) in pairs}
+    """Return the share of each example's n-grams that are in the training text; none without an n-gram."""
+    judged = [example for example in examples if example.text]
+    pairs = zip(judged, training.shares(example.text for example in judged), strict=True)
+    return {example.id: shared / count for example, (shared, count) in pairs if count}
 
 
-def _tuning(task: Task, examples: Sequence[Example]) -> set[str]:
-    """Return the ids of the examples that only tune a setting; without one, no example is read."""
-    return {example.id for example in examples if example.tuning} if task.tunes else set()
-
-
-def _without_overlap(
-    task: Task, records: Sequence[Mapping[str, Any]], tuning: Container[str]
-) -> dict[str, dict[str, Any]]:
-    """Return for each metric the mean overlap, the number of examples with any, and the score without those.
-
-    tuning: the ids of the examples that only tune a setting, which stay in and do not count.
-    """
-    clean = [record for record in records if not record["overlap"] or record["id"] in tuning]
-    measured = [record["overlap"] for record in records if record["id"] not in tuning]
+def _without_overlap(task: Task, records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return for each metric the mean overlap, the number of examples with any, and the score without those."""
+    clean = [record for record in records if not record.get("overlap")]
+    measured = [record["overlap"] for record in records if "overlap" in record]
     if not measured:
         return {}
     facts = {"mean": sum(measured) / len(measured), "examples": len(records) - len(clean)}

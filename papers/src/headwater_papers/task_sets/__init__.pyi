@@ -1,4 +1,5 @@
 from .benchmarks import Benchmark, Test
+from .questions import read_questions
 from .runs import run_one, run_sets, table_rows, table_text
 from .sets import BY_NAME, Found, find, is_there, separate_texts
 
@@ -9,6 +10,7 @@ __all__ = [
     "Test",
     "find",
     "is_there",
+    "read_questions",
     "run_one",
     "run_sets",
     "separate_texts",

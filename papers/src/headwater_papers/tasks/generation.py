@@ -19,20 +19,23 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headwater.errors import DataError
-from headwater.evaluation.agreement import Bleu, against_people, bleu_class, exact_match, normalise, word_f1
-from headwater.evaluation.data_files import Source, read_json_rows, text_of, texts_of
-from headwater.evaluation.figures import Figure
-from headwater.evaluation.protocols import (
+from headwater.evaluation import (
     Answer,
     Example,
+    Figure,
     Generated,
     GenerationRequest,
     Metric,
+    RequestEncoder,
+    Source,
     Task,
     numbered,
+    read_json_rows,
+    text_of,
+    texts_of,
 )
-from headwater.evaluation.request_encoder import RequestEncoder
 from headwater.reading import parse_json, read_text
+from headwater_papers.tasks.agreement import Bleu, against_people, exact_match, normalise, word_f1
 
 SHOTS = 5
 _ANSWER_TOKENS = 32
@@ -177,7 +180,6 @@ class Translation(Task):
     """WMT-14, newstest2014, between English and French."""
 
     benchmark = "wmt14"
-    needs = (bleu_class,)
     metrics = (Metric("bleu"),)
     sources = tuple(
         Source(

@@ -22,10 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from headwater.errors import DataError
-from headwater.evaluation.choice import Choice
-from headwater.evaluation.data_files import Source
-from headwater.evaluation.protocols import Example, numbered
-from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
+from headwater.evaluation import Choice, ContinuationRequest, Example, RequestEncoder, Source, numbered
 from headwater.reading import read_text
 
 Comparison = Literal["full", "partial", "substitution"]

@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from headwater.errors import require_extra
-
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -48,7 +46,7 @@ def against_people(score: Callable[[str, str], float], text: str, references: Se
 
 def rouge(text: str, reference: str) -> dict[str, float]:
     """Return F1 of ROUGE-1, ROUGE-2 and ROUGE-L over sentences (one a line), and their mean."""
-    scores: Mapping[str, Any] = rouge_scorer().score(reference, text)
+    scores: Mapping[str, Any] = _rouge_scorer().score(reference, text)
     values = {
         "rouge-1": scores["rouge1"].fmeasure,
         "rouge-2": scores["rouge2"].fmeasure,
@@ -62,9 +60,9 @@ class Bleu:
 
     def __init__(self, texts: Sequence[str], references: Sequence[str]) -> None:
         import numpy as np
+        from sacrebleu.metrics.bleu import BLEU
 
-        bleu = bleu_class()
-        self._compute, one = bleu.compute_bleu, bleu(effective_order=True)
+        self._compute, one = BLEU.compute_bleu, BLEU(effective_order=True)
         pairs = [one.sentence_score(text, [reference]) for text, reference in zip(texts, references, strict=True)]
         # (pairs, 10): matching n-grams, n-grams, length of the text, length of the reference; all are additive.
         self._counts = np.array([[*pair.counts, *pair.totals, pair.sys_len, pair.ref_len] for pair in pairs])
@@ -76,16 +74,8 @@ class Bleu:
         return float(bleu.score)
 
 
-def bleu_class() -> Any:
-    """Return sacrebleu's BLEU; raise ResourceError if the package is missing."""
-    with require_extra("evaluate", "BLEU"):
-        from sacrebleu.metrics.bleu import BLEU
-    return BLEU
-
-
 @lru_cache(maxsize=1)
-def rouge_scorer() -> Any:
-    """Return the scorer of rouge-score; raise ResourceError if the package is missing."""
-    with require_extra("evaluate", "ROUGE"):
-        from rouge_score.rouge_scorer import RougeScorer
+def _rouge_scorer() -> Any:
+    from rouge_score.rouge_scorer import RougeScorer
+
     return RougeScorer(["rouge1", "rouge2", "rougeLsum"], use_stemmer=True)

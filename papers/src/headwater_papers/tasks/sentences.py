@@ -20,19 +20,20 @@ import numpy as np
 
 from headwater.display import counted
 from headwater.errors import DataError
-from headwater.evaluation.choice import Choice
-from headwater.evaluation.data_files import Source
-from headwater.evaluation.figures import Figure
-from headwater.evaluation.protocols import (
+from headwater.evaluation import (
     Answer,
+    Choice,
+    ContinuationRequest,
     Example,
+    Figure,
     Metric,
+    RequestEncoder,
     Scored,
+    Source,
     Task,
     TaskRequest,
     numbered,
 )
-from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
 from headwater.finetuning import confusion_matrix, matthews
 from headwater.reading import read_text
 
@@ -89,7 +90,6 @@ class Acceptability(Task):
 
     benchmark = "cola"
     protocol = "cola.mean-log-probability"
-    tunes = True
     summary = (
         "acceptable or not, by mean token log-probability against a threshold tuned on the training sentences"
     )
@@ -105,17 +105,32 @@ class Acceptability(Task):
 
         GLUE's file has both domains; only the original release has one for each.
         """
-        examples = []
+        parts: dict[str, list[dict[str, Any]]] = {}
         in_parts = files["test"].name == "in_domain_dev.tsv"
         for role in ("test", "more", "train") if in_parts else ("test", "train"):
             if role in files:
                 rows = islice(_rows(files[role], _COLA), _TUNED_ON if role == "train" else None)
-                for number, row in enumerate(rows, start=1):
-                    label = _label(row["label"], files[role])
-                    content = {"sentence": row["sentence"], "label": label, "tuned": role == "train"}
-                    text, tuning = row["sentence"], role == "train"
-                    examples.append(Example(f"{role} {number}", content, text, tuning))
-        return examples
+                parts[role] = [
+                    {"sentence": row["sentence"], "label": _label(row["label"], files[role])} for row in rows
+                ]
+        available = sum(len(rows) for role, rows in parts.items() if role != "train")
+        # What overlaps with the training text is left out of the score, not of the tuning: that has no text.
+        return [
+            Example(
+                f"{role} {number}",
+                {**row, "tuned": role == "train", "available": available},
+                text="" if role == "train" else row["sentence"],
+            )
+            for role, rows in parts.items()
+            for number, row in enumerate(rows, start=1)
+        ]
+
+    def limited(self, examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
+        """Return the first `limit` development sentences, and as many for tuning."""
+        parts: tuple[list[Example], list[Example]] = ([], [])
+        for example in examples:
+            parts[example.content["tuned"]].append(example)
+        return [*parts[0][:limit], *parts[1][:limit]]
 
     def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[TaskRequest]:
         """Return the whole sentence."""
@@ -125,7 +140,8 @@ class Acceptability(Task):
         """Return the sentence's mean token log-probability."""
         (answer,) = answers
         assert isinstance(answer, Scored)
-        return {"value": answer.mean, "label": example.content["label"], "tuned": example.content["tuned"]}
+        kept = {key: example.content[key] for key in ("label", "tuned", "available")}
+        return {"value": answer.mean, **kept}
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
         """Return Matthews' correlation and accuracy at the tuned threshold.
@@ -138,7 +154,9 @@ class Acceptability(Task):
             raise DataError("there are no development sentences to measure")
         chosen = np.array([record["value"] > threshold for record in measured], dtype=np.int64)
         labels = np.array([record["label"] for record in measured], dtype=np.int64)
-        details = {"threshold": threshold, "matthews on the tuning sentences": tuned}
+        details: dict[str, Any] = {"threshold": threshold, "matthews on the tuning sentences": tuned}
+        if len(measured) < measured[0]["available"]:
+            details |= {"first": len(measured), "available": measured[0]["available"]}
         value = float(matthews(confusion_matrix(labels, chosen, 2)))
         # Fisher's approximation for a correlation.
         error = (1 - value**2) / math.sqrt(len(measured) - 1) if len(measured) > 1 else None

@@ -14,12 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import DataError
-from headwater.evaluation.choice import Choice
-from headwater.evaluation.config import EvaluateConfig
-from headwater.evaluation.data_files import Source
-from headwater.evaluation.detokenize import CBT, Detokenizer
-from headwater.evaluation.protocols import Example, numbered
-from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
+from headwater.evaluation import (
+    DETOKENIZERS,
+    Choice,
+    ContinuationRequest,
+    Detokenizer,
+    EvaluateConfig,
+    Example,
+    RequestEncoder,
+    Source,
+    numbered,
+)
 from headwater.reading import read_text
 from headwater.storage import Progress
 
@@ -122,5 +127,5 @@ def _shared(before: str, text: str) -> int:
 TASKS = [
     ChildrensBooks(kind, letters, detokenizer, joined)
     for kind, letters in (("common-nouns", "CN"), ("named-entities", "NE"))
-    for detokenizer, joined in ((None, "\n"), (CBT, "\n"), (CBT, " "))
+    for detokenizer, joined in ((None, "\n"), (DETOKENIZERS["cbt"], "\n"), (DETOKENIZERS["cbt"], " "))
 ]

@@ -13,11 +13,22 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
-from headwater.evaluation.agreement import rouge, rouge_scorer
-from headwater.evaluation.data_files import Source, read_json_rows, text_of, texts_of
-from headwater.evaluation.protocols import Answer, Example, Generated, GenerationRequest, Metric, Task, numbered
-from headwater.evaluation.request_encoder import RequestEncoder
-from headwater.evaluation.tasks.generation import fitted
+from headwater.evaluation import (
+    Answer,
+    Example,
+    Generated,
+    GenerationRequest,
+    Metric,
+    RequestEncoder,
+    Source,
+    Task,
+    numbered,
+    read_json_rows,
+    text_of,
+    texts_of,
+)
+from headwater_papers.tasks.agreement import rouge
+from headwater_papers.tasks.generation import fitted
 
 Form = Literal["tldr", "no-hint", "lead-3", "random-3"]
 _TOKENS, _TOP_K, _SENTENCES = 100, 2, 3
@@ -36,7 +47,6 @@ class Summaries(Task):
     """ROUGE of three sentences against the highlights."""
 
     benchmark = "cnndm"
-    needs = (rouge_scorer,)
     metrics = tuple(Metric(name) for name in ("rouge-1", "rouge-2", "rouge-l", "rouge average"))
     sources = (
         Source(
