@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from headwater.errors import DataError, FolderError
-from headwater.inference import load
+from headwater.inference import LanguageModel, load
+from headwater.inference.embedding import unit
 from headwater.model import build_model, preset, save_model
 from headwater.tokenizer import Tokenizer
 
@@ -104,3 +105,22 @@ def test_texts_that_are_cut_are_counted(encoder: Path, caplog: pytest.LogCapture
     load(encoder).embed(TEXTS)
     (cut,) = [record.message for record in caplog.records]
     assert cut == "left out: the ends of 1 of 5 texts, which are longer than the model reads"
+
+
+def test_an_empty_text_of_a_masked_model_without_a_frame_is_its_start_token() -> None:
+    tokenizer = Tokenizer.train(["the sky is blue"], vocab_size=270).with_mask()
+    config = preset("bert-nano", vocabulary=tokenizer.vocabulary_size, context=16)
+    lm = LanguageModel(build_model(config, seed=1), tokenizer)
+    one, two = lm.embed(["", "the sky"])
+    assert np.isfinite(one).all()
+    np.testing.assert_allclose(lm.embed(""), one, atol=1e-5)
+    assert not np.allclose(one, two)
+
+
+def test_vectors_that_overflow_are_refused_and_large_ones_get_length_one(encoder: Path) -> None:
+    lm, large = load(encoder), np.full((1, 4), 1e30, np.float32)
+    np.testing.assert_allclose(unit(large), np.full((1, 4), 0.5), atol=1e-6)
+    with torch.no_grad():
+        lm.model.blocks[-1].norm_2.weight.mul_(3e38)
+    with pytest.raises(DataError, match="expected a finite number"):
+        lm.embed(TEXTS)

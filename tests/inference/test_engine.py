@@ -23,6 +23,7 @@ from headwater.inference import (
     native_network,
     torch_network,
 )
+from headwater.inference.backends import open_network
 from headwater.inference.native_network import NativeNetwork, supported
 from headwater.inference.torch_network import TorchNetwork, TorchRunner, matrices
 from headwater.model import Transformer, build_model, preset
@@ -465,3 +466,11 @@ def test_cores_that_other_programs_use_are_not_free(tmp_path: Path, monkeypatch:
     assert turn(19.0, 0.0, "370 100 30 100 0 0 0 0", "900 0 0 0 0 0 0 0") == 1  # not asked for a while
     assert turn(1.0, 0.0, "370 100 30 200 0 0 0 0", "900 0 0 100 0 0 0 0") == 2
     assert turn(1.0, 0.0, "470 100 30 200 0 0 0 0", "1000 0 0 100 0 0 0 0") == 1  # at least half
+
+
+def test_min_tokens_is_refused_if_every_token_ends_the_text(tokenizer: Tokenizer) -> None:
+    engine = Engine(open_network(make_model("gpt2-nano", tokenizer)).runner(1), tokenizer)
+    every = tuple(range(tokenizer.vocabulary_size))
+    with pytest.raises(UsageError, match="every token would end the text, and min_tokens is 2"):
+        engine.submit(Request(prompt=(1,), stop_tokens=every, min_tokens=2))
+    assert engine.submit(Request(prompt=(1,), stop_tokens=every)).wait().finished == "stop"

@@ -184,6 +184,20 @@ def test_a_model_whose_weights_are_not_finite_is_refused(model: Transformer, tok
         Scorer(open_network(broken), tokenizer).score_ids([([1], [2])])
 
 
+def test_weights_that_overflow_give_an_error_and_not_nan(model: Transformer, tokenizer: Tokenizer) -> None:
+    broken = copy.deepcopy(model)
+    with torch.no_grad():
+        list(broken.parameters())[-2].mul_(3e38)  # the last norm's weight
+    scorer = Scorer(open_network(broken), tokenizer)
+    for call in (
+        lambda: scorer.score_ids([([1], [2])]),
+        lambda: scorer.mean_states([[1, 2]]),
+        lambda: scorer.alternatives([[1, 2]], 2),
+    ):
+        with pytest.raises(DataError, match="expected a finite number"):
+            call()
+
+
 @pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 0.05), ("int8", 0.3)])
 def test_every_precision_agrees_within_its_rounding(
     model: Transformer, tokenizer: Tokenizer, precision: Precision, tolerance: float

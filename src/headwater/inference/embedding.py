@@ -21,6 +21,7 @@ from torch import Tensor
 
 from headwater.errors import DataError, FolderError
 from headwater.inference.request import encode_prompts, require_ids
+from headwater.inference.scorer import require_finite
 from headwater.model import padding_mask
 from headwater.reading import read_json, read_object
 
@@ -109,10 +110,11 @@ class EmbeddingRule:
 def encode_texts(
     tokenizer: Tokenizer, texts: Sequence[str], rule: EmbeddingRule, config: ModelConfig
 ) -> list[list[int]]:
-    """Return the ids of each text; for a GPT a text without tokens is the token before a text."""
+    """Return the ids of each text; an empty one is the token before a text, if the model reads none around it."""
     if rule.source is not None:
         texts = [text.strip() for text in texts]  # as sentence-transformers
-    return tokenizer.encode_batch(texts, None) if config.is_masked else encode_prompts(tokenizer, texts)
+    is_framed = config.is_masked and any(tokenizer.frame)
+    return tokenizer.encode_batch(texts, None) if is_framed else encode_prompts(tokenizer, texts)
 
 
 def frame_texts(
@@ -143,6 +145,7 @@ def text_vectors(model: Model, texts: Sequence[list[int]], rule: EmbeddingRule) 
         mask = None if model.config.is_causal else padding_mask(lengths, time)
         pooled = pool(model.hidden(torch.tensor(ids, device=device), mask=mask), lengths, rule.pooling)
         vectors[chosen] = pooled.float().cpu().numpy()
+    require_finite(vectors)
     return vectors
 
 
@@ -160,7 +163,8 @@ def pool(hidden: Tensor, lengths: Tensor, pooling: str = MEAN) -> Tensor:
 
 def unit(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Return vectors of length 1 in the same directions."""
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(_LEAST)
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)  # squares may exceed float32
+    return (vectors / lengths.clip(_LEAST)).astype(np.float32)
 
 
 def _pooling(config: dict[str, Any]) -> str:

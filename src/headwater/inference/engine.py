@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from headwater.device import to_device
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, UsageError
 from headwater.inference.network import DecodeRow, PromptChunk, Runner
 from headwater.inference.request import Event, Reason, Request, TextStream, shared_length
 from headwater.inference.sampling import (
@@ -135,6 +135,12 @@ class Engine:
         """
         if length is None:
             length = request.length(self.runner.context, self.vocabulary)
+        if len(self._forbidden(request, 0)) >= self.vocabulary:
+            raise UsageError(
+                f"every token would end the text, and min_tokens is {request.min_tokens}",
+                expected="min_tokens=0, or fewer stop tokens",
+                param="min_tokens",
+            )
         generation = Generation(self, request, length, listener)
         self._waiting.append(generation)
         return generation

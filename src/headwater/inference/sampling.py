@@ -128,10 +128,10 @@ def choose(
     return index if kept is None else int(kept[index])
 
 
-def not_finite(largest: float) -> DataError:
-    """Return the error of logits that are not finite."""
+def not_finite(value: float, what: str = "the model's largest logit") -> DataError:
+    """Return the error of an output that is not finite."""
     return DataError(
-        f"the model's largest logit is {largest}",
+        f"{what} is {value}",
         expected="a finite number: its weights contain NaN or infinity, or overflow",
         repair="Use an earlier checkpoint, or --precision fp32",
     )

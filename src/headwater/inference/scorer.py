@@ -125,11 +125,12 @@ class Scorer:
             require_context(len(ids), self.context)
             require_ids(ids, self.vocabulary)
         means = np.empty((len(texts), self.network.config.width), np.float32)
-        with self.network.lock:
+        with self.network.lock, np.errstate(over="ignore", invalid="ignore"):  # `require_finite` says it
             for forest in forests([list(ids) for ids in texts]):
                 states = self.network.hidden(forest, np.arange(len(forest.ids))).cpu().numpy()
                 for member, path in zip(forest.members, forest.paths, strict=True):
                     means[member] = states[path].mean(0)
+        require_finite(means)
         return means
 
     @torch.inference_mode()
@@ -158,6 +159,8 @@ class Scorer:
                         self.tokenizer.vocabulary_size,
                     )
                     for owner, about in zip(members[mine].tolist(), known, strict=True):
+                        if not np.isfinite(about.log_probability):
+                            raise not_finite(about.log_probability, "a log-probability")
                         scores[owner].append(about)
         return scores
 
@@ -235,6 +238,12 @@ def _projected(network: Network, hidden: Tensor) -> Iterator[tuple[int, Tensor]]
     for start in range(0, len(hidden), chunk):
         part = hidden[start : start + chunk]
         yield start, network.logits(part, memory[: len(part)])
+
+
+def require_finite(vectors: npt.NDArray[np.float32]) -> None:
+    """Raise DataError for vectors with NaN or infinity, as of weights that overflow."""
+    if not np.isfinite(vectors).all():
+        raise not_finite(float(np.abs(vectors).max()), "the largest value of the model's vectors")
 
 
 def _joined(scores: Sequence[TokenScores]) -> TokenScores:
