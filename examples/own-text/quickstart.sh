@@ -1,1 +1,1 @@
-headwater quickstart --text my_texts/ --minutes 20 --out my-model
+headwater quickstart my_texts/ --minutes 20 --out my-model

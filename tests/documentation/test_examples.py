@@ -424,7 +424,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, sample_text: str) -> Path:
         documents = [". ".join(said[start : start + 10]) for start in range(0, len(said), 10)]
         (texts / f"{name}.txt").write_text(SEPARATOR.join(documents), "utf-8")
     out = folder / "quickstart"
-    assert main(["quickstart", "--minutes", "0.03", "--text", str(texts), "--out", str(out)]) == 0
+    assert main(["quickstart", "--minutes", "0.03", str(texts), "--out", str(out)]) == 0
     rows = [
         f"{sentence},{'good' if number % 2 else 'bad'}"
         for number, sentence in enumerate(sample_text.split(".")[:80])

@@ -20,7 +20,6 @@ KILLS = {
     "fetch": 20,
     "build": 16,
     "build-pages": 16,
-    "labels": 14,
     "tokenizer": 14,
     "pack": 14,
     "pretrain": 28,
@@ -72,7 +71,7 @@ def test_killed_commands_end_with_the_same_bytes(campaign: Any, counted: Counted
 def test_a_quickstart_continues_after_every_kill(campaign: Any, counted: Counted) -> None:
     """It measures its size each time, so the test compares no bytes: complete files stay as they are."""
     folder = campaign.trial("quickstart")
-    arguments = ["quickstart", "--minutes", "0.01", "--text", "../world/texts", "--out", "out"]
+    arguments = ["quickstart", "--minutes", "0.01", "../world/texts", "--out", "out"]
     kills = 0
     kept: dict[Path, bytes] = {}
     for _ in range(40):

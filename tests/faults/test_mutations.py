@@ -84,18 +84,6 @@ def _corpus(folder: Path) -> Any:
     return [(d.id, d.text) for d in read_documents(folder)], read_funnel(folder)
 
 
-def _labels(folder: Path) -> Any:
-    from headwater.finetuning.rows.columns import Columns
-    from headwater.finetuning.rows.read import read_table
-    from headwater.storage.provenance import describe_input
-
-    rows = []
-    for part in ("train", "validation"):
-        describe_input(part, folder / f"{part}.jsonl", folder.parent)  # as the stage that reads it does first
-        rows += read_table(folder / f"{part}.jsonl", "choice", Columns())[1]
-    return rows
-
-
 def _tokenizer(folder: Path) -> Any:
     from headwater.tokenizer import Tokenizer
 
@@ -154,7 +142,6 @@ def _pages(folder: Path) -> Any:
 WRITTEN: dict[str, Use] = {
     "links": _links,
     "corpus": _corpus,
-    "labels": _labels,
     "tokenizer": _tokenizer,
     "tokens": _tokens,
     "model": _model,

@@ -87,6 +87,6 @@ def test_text_to_generation_needs_no_network(nowhere: list[str], tmp_path: Path,
 @pytest.mark.slow
 def test_quickstart_needs_no_network(nowhere: list[str], tmp_path: Path, sample_text: str) -> None:
     (tmp_path / "text.txt").write_text(sample_text)
-    arguments = ["--minutes", "0.01", "--text", "text.txt", "--out", "out"]
+    arguments = ["--minutes", "0.01", "text.txt", "--out", "out"]
     run(nowhere, tmp_path, "-m", "headwater", "quickstart", *arguments)
     assert (tmp_path / "out" / "report.html").is_file()

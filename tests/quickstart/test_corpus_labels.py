@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from headwater.cli.main import main
-from headwater.corpus import Document, split
-from headwater.errors import DataError, UsageError
+from headwater.corpus import Document
+from headwater.errors import DataError
 from headwater.quickstart import make_labels
 
 MakeCorpus = Callable[[Sequence[Document]], Path]
@@ -37,8 +36,8 @@ def test_packages_are_classes_with_balanced_rows(make_corpus: MakeCorpus, tmp_pa
         for package, count in (("numpy", 900), ("networkx", 300), ("torch", 300))
         for i in range(count)
     ]
-    found = make_labels(make_corpus(documents), "source", tmp_path / "labels", 0.1)
-    assert (found["format"], found["classes"]) == ("classification", ["networkx", "numpy", "torch"])
+    found = make_labels(make_corpus(documents), tmp_path / "labels", 0.1)
+    assert found["classes"] == ["networkx", "numpy", "torch"]
     train, held = rows_of(tmp_path / "labels", "train"), rows_of(tmp_path / "labels", "validation")
     assert found["counts"] == {"train": len(train), "validation": len(held)}
     for rows in (train, held):
@@ -47,57 +46,25 @@ def test_packages_are_classes_with_balanced_rows(make_corpus: MakeCorpus, tmp_pa
     assert not {row["text"] for row in train} & {row["text"] for row in held}
 
 
-def test_continuations_continue_in_any_language(make_corpus: MakeCorpus, tmp_path: Path) -> None:
-    korean = " ".join(
-        random.Random(5).choices(["강물이", "흐른다", "돌", "빛.", "위로", "산은", "높다"], k=30_000)
-    )
-    chinese = "".join(random.Random(6).choices("水流石光上山高天地人大小中国文字", k=30_000))
-    corpus = make_corpus([Document(id=str(i), text=t) for i, t in enumerate([book(1), korean, chinese])])
-    make_labels(corpus, "continuation", tmp_path / "labels", 0.1)
-    parts: dict[str, list[str]] = {"train": [], "validation": []}
-    for part, document in split(corpus, 0.1):
-        parts[part].append(document.text)
-    for part, texts in parts.items():
-        rows = rows_of(tmp_path / "labels", part)
-        assert rows
-        for row in rows:
-            answers = row["answers"]
-            assert any(row["context"] + answers[row["label"]] in text for text in texts)
-            wrong = [a for i, a in enumerate(answers) if i != row["label"]]
-            assert not any(row["context"] + a in text for a in wrong for text in texts)
-            assert all(len(answer) <= 120 for answer in answers)
-
-
 def test_sources_are_files_and_one_has_no_classes(make_corpus: MakeCorpus, tmp_path: Path) -> None:
     texts = [book(seed) for seed in (1, 2, 3)]
     files = make_corpus([Document(id=str(i), text=t, source=f"{i}.txt") for i, t in enumerate(texts)])
-    assert make_labels(files, "source", tmp_path / "a", 0.1)["classes"] == ["0.txt", "1.txt", "2.txt"]
+    assert make_labels(files, tmp_path / "a", 0.1)["classes"] == ["0.txt", "1.txt", "2.txt"]
     single = make_corpus([Document(id="0", text=texts[0], source="one.txt")])
     with pytest.raises(DataError, match="two or more files"):
-        make_labels(single, "source", tmp_path / "c", 0.1)
+        make_labels(single, tmp_path / "c", 0.1)
 
 
-@pytest.mark.parametrize("task", ["source", "continuation"])
-def test_the_same_seed_gives_the_same_files(make_corpus: MakeCorpus, tmp_path: Path, task: str) -> None:
+def test_the_same_seed_gives_the_same_files(make_corpus: MakeCorpus, tmp_path: Path) -> None:
     corpus = make_corpus([Document(id=f"b{i}", text=book(i), source=f"{i}.txt") for i in (1, 2)])
     for name, seed in (("one", 0), ("two", 0), ("three", 1)):
-        make_labels(corpus, task, tmp_path / name, 0.1, seed=seed)
+        make_labels(corpus, tmp_path / name, 0.1, seed=seed)
     contents = [(tmp_path / name / "train.jsonl").read_bytes() for name in ("one", "two", "three")]
     assert contents[0] == contents[1] != contents[2]
 
 
-def test_too_little_text_and_unknown_tasks_are_named(
-    make_corpus: MakeCorpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_too_little_text_is_named(make_corpus: MakeCorpus, tmp_path: Path) -> None:
     corpus = make_corpus([Document(id="0", text=book(1, 200))])
-    for task in ("source", "continuation"):
-        with pytest.raises(DataError, match=task) as caught:
-            make_labels(corpus, task, tmp_path / "labels")
-        assert "train examples" in str(caught.value)
-        assert "--validation" not in str(caught.value)  # a larger one leaves even fewer for training
+    with pytest.raises(DataError, match="0 train examples of sources; expected at least 32"):
+        make_labels(corpus, tmp_path / "labels")
     assert not (tmp_path / "labels").exists()
-    with pytest.raises(UsageError, match="source"):
-        make_labels(corpus, "sources", tmp_path / "labels")
-    arguments = ["corpus", "labels", str(corpus), "--task", "source", "--out", str(tmp_path / "labels")]
-    assert main(arguments) == 1
-    assert "Traceback" not in capsys.readouterr().err

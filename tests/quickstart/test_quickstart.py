@@ -61,7 +61,7 @@ def flow(tmp_path_factory: pytest.TempPathFactory, sample_text: str) -> Path:
     for number in range(2):
         half = sample_text[number::2] if number else "\n<|endoftext|>\n".join(halves)
         (text / f"{number}.txt").write_text(half * 3, encoding="utf-8")
-    assert main(["quickstart", "--minutes", "0.03", "--text", str(text), "--out", str(folder / "out")]) == 0
+    assert main(["quickstart", "--minutes", "0.03", str(text), "--out", str(folder / "out")]) == 0
     return folder / "out"
 
 
@@ -74,7 +74,6 @@ def test_every_stage_leaves_its_folder(flow: Path) -> None:
         "run/model": "model",
         "samples": "samples",
         "labels/source": "labels",
-        "labels/continuation": "labels",
         "zero-shot": "results",
         "fine-tuned/source": "model",
     }
@@ -103,7 +102,7 @@ def test_every_stage_with_a_model_runs_on_the_given_device(
 
     for name in ("write_samples", "evaluate", "pretrain", "finetune"):
         monkeypatch.setattr(headwater.quickstart.flow, name, recorded(getattr(headwater.quickstart.flow, name)))
-    text = ["--text", str(flow.parent / "texts")]
+    text = [str(flow.parent / "texts")]
     again = ["quickstart", "--minutes", "0.03", *text, "--out", str(flow)]
     assert main([*again, "--device", "cpu"]) == 0
     assert asked == ["cpu"] * 4  # pre-training, samples, an evaluation, a fine-tuning
@@ -117,7 +116,7 @@ def test_the_report_is_one_file_without_network(flow: Path) -> None:
     assert "<script src" not in page
     assert 'href="http' not in page
     assert 'src="http' not in page
-    for shown in ("bits per byte", "xz -9", "n-gram", "continuation.four", "fine-tuned", "corpus"):
+    for shown in ("bits per byte", "xz -9", "n-gram", "fine-tuned", "corpus"):
         assert shown in page
 
 
@@ -166,12 +165,12 @@ def test_a_score_is_traced_back_to_the_text(flow: Path) -> None:
 
 def test_run_again_it_does_nothing_twice(flow: Path, capfd: pytest.CaptureFixture[str]) -> None:
     before = {p: p.stat().st_mtime_ns for p in flow.rglob("*") if p.is_file() and p.name != "report.html"}
-    arguments = ["--minutes", "0.03", "--text", str(flow.parent / "texts"), "--out", str(flow), "--json"]
+    arguments = ["--minutes", "0.03", str(flow.parent / "texts"), "--out", str(flow), "--json"]
     assert main(["quickstart", *arguments]) == 0
     after = {p: p.stat().st_mtime_ns for p in flow.rglob("*") if p.is_file() and p.name != "report.html"}
     assert after == before
     result = json.loads(capfd.readouterr().out)
-    assert {r["protocol"] for r in result["results"]} >= {"heldout.bits-per-byte", "continuation.four.mean"}
+    assert {r["protocol"] for r in result["results"]} >= {"heldout.bits-per-byte"}
     assert result["fine-tuned"]
 
 
@@ -307,5 +306,5 @@ def test_the_field_of_text_that_is_not_given_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["quickstart", "--out", str(tmp_path / "out"), "--text-field", "body"]) == 2
-    assert "quickstart without --text does not use --text-field" in capsys.readouterr().err
+    assert "quickstart without a FILE does not use --text-field" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

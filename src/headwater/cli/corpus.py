@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from headwater.cli.console import AsJson, Encoding, Out, Seed, Settings, emit, refuse_unused, terminal_progress
+from headwater.cli.console import AsJson, Encoding, Settings, emit, refuse_unused, terminal_progress
 from headwater.cli.keys import keys_option
 from headwater.display import counted
 from headwater.errors import UsageError
@@ -148,28 +148,6 @@ def stats(
         figures["funnel"] = funnel
         text += "\n" + _funnel_text("  how it was made:", funnel)
     emit(figures, as_json=as_json, text=text)
-
-
-@app.command()
-def labels(
-    corpus: Corpus,
-    task: Annotated[
-        str, typer.Option(help="source: where a passage is from. continuation: which of four passages follows.")
-    ],
-    out: Out,
-    validation: Annotated[float, typer.Option(help="The fraction that `headwater pack` held out.")] = 0.05,
-    seed: Seed = 0,
-    as_json: AsJson = False,
-) -> None:
-    """Make labelled data for fine-tuning from a corpus and its split."""
-    from headwater.quickstart import make_labels
-
-    made = make_labels(corpus, task, out, validation, seed=seed, progress=terminal_progress())
-    text = (
-        f"{out}: {made['counts']['train']:,} training and {made['counts']['validation']:,} validation "
-        f"examples; chance {made['chance']:.3f}, majority class {made['majority']:.3f}"
-    )
-    emit({"out": str(out), **made}, as_json=as_json, text=text)
 
 
 @app.command()

@@ -13,15 +13,12 @@ from headwater.cli.console import AsJson, Device, Encoding, Seed, emit, refuse_u
 
 def quickstart(
     context: typer.Context,
-    files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]…", help="Your own text: the same as --text.")
+    text: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE]…", help="Your own files or folders, in the formats of `corpus build`."),
     ] = None,
     minutes: Annotated[float, typer.Option(help="Minutes of pre-training.")] = 4.0,
     out: Annotated[Path, typer.Option(help="Folder for everything.")] = Path("quickstart"),
-    text: Annotated[
-        list[Path] | None,
-        typer.Option(help="Your own files or folders, in the formats of `corpus build`. Repeatable."),
-    ] = None,
     text_field: Annotated[str, typer.Option(help="Field or column with the text in these files.")] = "text",
     encoding: Encoding = "",
     device: Device = "auto",
@@ -30,18 +27,17 @@ def quickstart(
 ) -> None:
     """Train a GPT-2 on local text, measure what it can do, and write a report.
 
-    Without --text, the text is the documentation of the installed Python packages. Run the same command again to
+    Without a FILE, the text is the documentation of the installed Python packages. Run the same command again to
     resume after an interruption.
     """
-    text = [*(files or ()), *(text or ())]
     if not text:
-        refuse_unused(context, "quickstart without --text", "text_field", "encoding")
+        refuse_unused(context, "quickstart without a FILE", "text_field", "encoding")
     from headwater.quickstart import quickstart as run
 
     result = run(
         out,
         minutes=minutes,
-        text=text,
+        text=text or (),
         text_field=text_field,
         encoding=encoding,
         seed=seed,
@@ -56,7 +52,7 @@ def quickstart(
         f"The report: {result.report}\n\n"
         "Try next:\n"
         f"  headwater generate {prompt} --model {model}\n"
-        f"  headwater quickstart --text YOUR_TEXT_FOLDER --minutes 20 --out my-model\n"
+        "  headwater quickstart YOUR_TEXT_FOLDER --minutes 20 --out my-model\n"
         f"  headwater lineage {model}"
     )
     paths = {"out": str(result.out), "model": str(result.model), "report": str(result.report)}

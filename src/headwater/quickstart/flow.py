@@ -117,11 +117,12 @@ def quickstart(
     prompts = choose_prompts(corpus)
     write_samples(model, prompts, out / "samples", seed=seed, device=device, progress=progress)
 
-    labels = _labels(corpus, out / "labels", seed, progress)
+    rows = out / "labels" / "source"
+    has_labels = _make_labels(corpus, rows, seed, progress)
     results = evaluate(
         model,
-        ["heldout", *(["continuation.four"] if "continuation" in labels else [])],
-        [tokens, *labels.values()],
+        ["heldout"],
+        [tokens],
         out / "zero-shot",
         config=EvaluateConfig(yardstick_bytes=math.ceil(minutes * TEXT_BYTES)),
         limit=math.ceil(minutes * SCORED),
@@ -130,12 +131,12 @@ def quickstart(
     )
     shown = [corpus, *([tokenizer] if initial is None else []), tokens, run, out / "samples", out / "zero-shot"]
     tuned: dict[str, Any] = {}
-    if "source" in labels:
-        rows, folder = labels["source"], out / "fine-tuned" / "source"
+    if has_labels:
+        folder = out / "fine-tuned" / "source"
         config = choose_finetuning(rows, run, tokens, 60 * minutes * FINETUNE_SHARE, seed).with_keys(device=device)
         files = {"train": rows / "train.jsonl", "validation": rows / "validation.jsonl"}
         metrics = finetune(config, folder, model=model, **files, progress=progress)
-        tuned["source"] = {key: metrics[key] for key in ("accuracy", "chance", "majority")}
+        tuned = {key: metrics[key] for key in ("accuracy", "chance", "majority")}
         shown.append(folder)
     page = out / "report.html"
     report(shown, page)
@@ -202,16 +203,14 @@ def _pack(corpus: Path, size: int, tokenizer: Path, initial: str | None, out: Pa
         ) from error
 
 
-def _labels(corpus: Path, out: Path, seed: int, progress: Progress) -> dict[str, Path]:
-    """Make the labels folders of both tasks, as far as the text is enough, and return them by task."""
-    labels = {}
-    for task in ("source", "continuation"):
-        try:
-            make_labels(corpus, task, out / task, VALIDATION, seed=seed, progress=progress)
-            labels[task] = out / task
-        except DataError as error:  # a short text can be enough for a model, but not for labels
-            progress.note(f"left out: {error.seen}")
-    return labels
+def _make_labels(corpus: Path, out: Path, seed: int, progress: Progress) -> bool:
+    """Make the labels folder; return whether the text is enough for it."""
+    try:
+        make_labels(corpus, out, VALIDATION, seed=seed, progress=progress)
+    except DataError as error:
+        progress.note(f"fine-tuning is left out: {error.seen}")
+        return False
+    return True
 
 
 def _require_own(out: Path, minutes: float, seed: int) -> None:
