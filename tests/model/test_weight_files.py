@@ -13,10 +13,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import headwater as hw
 from headwater.convert import convert
 from headwater.errors import DataError, FolderError
-from headwater.model import load_config, load_model
+from headwater.model import load_model
 from headwater.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers")
@@ -148,67 +147,3 @@ def test_a_pointer_of_git_lfs_is_called_one(theirs: Any, name: str, tmp_path: Pa
     (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 5\n")
     with pytest.raises(FolderError, match=r"Git LFS pointer.*git lfs pull"):
         load_model(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    text = "The river runs past the mill, and the miller counts the boats. It froze so hard!"
-    return Tokenizer.train([text], kind="gpt2", vocab_size=290, special_tokens=["<|endoftext|>"])
-
-
-@pytest.mark.parametrize(
-    ("kind", "tolerance"),
-    [("F32", 1e-4), ("F16", 2e-2), ("BF16", 2e-1), ("Q8_0", 2e-1), ("Q4_0", 3), ("Q5_1", 2)],
-)
-def test_gguf_of_every_kind_opens(kind: str, tolerance: float, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    gguf = pytest.importorskip("gguf")
-    torch.manual_seed(4)
-    theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2)).eval()
-    theirs.save_pretrained(tmp_path / "folder")
-    tokenizer.save(tmp_path / "folder", context=24)
-    convert(tmp_path / "folder", tmp_path / "plain.gguf", precision="f32")
-    path, types = tmp_path / "m.gguf", gguf.GGMLQuantizationType
-    plain = gguf.GGUFReader(tmp_path / "plain.gguf")
-    writer = gguf.GGUFWriter(path, "gpt2")
-    for field in plain.fields.values():
-        if not field.name.startswith("GGUF.") and field.name != "general.architecture":
-            kinds = [field.types[0], *field.types[1:]]
-            writer.add_key_value(field.name, field.contents(), kinds[0], sub_type=kinds[-1] if kinds[1:] else None)
-    stored = {}
-    for tensor in plain.tensors:
-        values = tensor.data.copy()
-        if values.ndim > 1 and tensor.name != "position_embd.weight":
-            stored[tensor.name] = gguf.quantize(values, types[kind])
-            writer.add_tensor(tensor.name, stored[tensor.name], raw_dtype=types[kind])
-        else:
-            writer.add_tensor(tensor.name, values)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    model = load_model(path)
-    assert torch.equal(
-        model.tokens.weight.detach(),
-        torch.from_numpy(gguf.dequantize(stored["token_embd.weight"], types[kind])).float(),
-    )
-    assert difference(theirs, path) <= tolerance
-    with pytest.MonkeyPatch.context() as patch:  # a configuration is read without the weights
-        patch.setattr(gguf, "dequantize", None)
-        assert load_config(path) == model.config
-    lm = hw.load(path)
-    assert lm.tokenizer.encode("the mill's <|endoftext|>") == tokenizer.encode("the mill's <|endoftext|>")
-    assert lm.tokenizer.end_of_text == tokenizer.end_of_text
-    convert(path, tmp_path / "back")
-    assert torch.equal(load_model(tmp_path / "back")(IDS), model(IDS))
-    assert load_config(tmp_path / "back") == model.config
-
-
-def test_a_gguf_of_another_architecture_is_named(tmp_path: Path) -> None:
-    gguf = pytest.importorskip("gguf")
-    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    with pytest.raises(DataError, match="architecture 'llama'"):
-        load_model(tmp_path / "m.gguf")

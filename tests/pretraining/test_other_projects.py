@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from headwater.cli.main import main
 from headwater.errors import DataError
 from headwater.evaluation.tasks.held_out import Alphabet, document_ids, read_text
-from headwater.pretraining import TokenStream
+from headwater.pretraining import TokenStream, holds_tokens
 from headwater.storage import Stage
 from headwater.tokenizer import Tokenizer
 
@@ -188,3 +189,10 @@ def test_an_id_beyond_the_vocabulary_is_refused_everywhere(tmp_path: Path) -> No
         alphabet = Alphabet(Tokenizer.load("gpt2"))
         with pytest.raises(DataError, match=named):
             read_text(tmp_path / "tokens", "train", alphabet, size)
+
+
+def test_a_weight_file_is_not_a_token_file(tmp_path: Path) -> None:
+    weights = tmp_path / "weights.bin"
+    torch.save({"a": torch.zeros(3)}, weights)
+    assert not holds_tokens(weights)
+    assert holds_tokens(next(write(tmp_path / "source", "llm.c").glob("*train*.bin")))

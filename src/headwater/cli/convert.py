@@ -24,8 +24,8 @@ def convert(
     source: Annotated[
         Path,
         typer.Argument(
-            help="OpenAI's GPT-1 or GPT-2 release, a model folder, a shipped model, a hub name, a fine-tuned "
-            "model (for transformers), or a folder with token files of nanoGPT, llm.c or build-nanogpt."
+            help="OpenAI's GPT-1 or GPT-2 release, a model folder, a shipped model, a hub name, or a folder with "
+            "token files of nanoGPT, llm.c or build-nanogpt."
         ),
     ],
     destination: Annotated[Path, typer.Argument(help="A folder to write, or a file that ends in .gguf.")],
@@ -35,20 +35,16 @@ def convert(
     tokenizer: Annotated[
         str | None, typer.Option(help="Tokenizer folder, gpt2 or gpt1; by default the source's own.")
     ] = None,
-    heads: Annotated[
-        int | None, typer.Option(help="Heads of a GPT-1 release, if they are not 64 wide.", min=1)
-    ] = None,
     download: Download = False,
     as_json: AsJson = False,
 ) -> None:
     """Convert a model or tokens. The kind of the source is detected from its files."""
     source = local_model(source, download)
-    from headwater.finetuning import FineTuned
     from headwater.pretraining import holds_tokens
 
     result: dict[str, Any]
     if holds_tokens(source):
-        refuse_unused(context, "a folder of tokens", "precision", "heads")
+        refuse_unused(context, "a folder of tokens", "precision")
         if destination.suffix == ".gguf":
             raise UsageError(f"{source} has tokens, and GGUF holds models", expected="a folder to write")
         from headwater.pretraining import convert_tokens
@@ -57,12 +53,6 @@ def convert(
         result = convert_tokens(source, destination, tokenizer, progress=terminal_progress())
         tokens = sum(count["tokens"] for count in result["counts"].values())
         text = f"{destination}: {tokens:,} tokens from {result['source']}"
-    elif FineTuned.is_in(source) and destination.suffix != ".gguf":
-        from headwater.finetuning import export_classifier
-
-        refuse_unused(context, "a fine-tuned model", "precision", "heads", "tokenizer")
-        result = export_classifier(source, destination)
-        text = f"{destination}: opens in transformers as {result['class']}"
     else:
         from headwater.convert import convert as convert_model
 
@@ -70,7 +60,6 @@ def convert(
             source,
             destination,
             precision=cast(Any, precision),
-            heads=heads,
             tokenizer=tokenizer,
             download=download,
             progress=terminal_progress(),

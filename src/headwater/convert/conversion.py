@@ -47,7 +47,6 @@ def convert(
     destination: Path,
     *,
     precision: WeightFormat | None = None,
-    heads: int | None = None,
     tokenizer: str | None = None,
     download: bool = False,
     progress: Progress = SILENT,
@@ -55,21 +54,18 @@ def convert(
     """Convert the model in `source`; return what was written (source kind, destination, parameters, tokenizer) and
     what was left out.
 
-    `precision` None is f32 for a folder, f16 for GGUF. `heads` is for a GPT-1 release with another head size than
-    64. `download` fetches a tokenizer that is not on this machine. Raises UsageError for a precision that the
-    destination does not have, FolderError for a source that is not a model, MismatchError for a tokenizer that is
-    not the source's.
+    `precision` None is f32 for a folder, f16 for GGUF. `download` fetches a tokenizer that is not on this machine.
+    Raises UsageError for a precision that the destination does not have, FolderError for a source that is not a
+    model, MismatchError for a tokenizer that is not the source's.
     """
     gguf = destination.suffix == ".gguf"
     precision = precision or ("f16" if gguf else "f32")
     _require_writable(destination, precision, _GGUF if gguf else tuple(_FOLDER_DTYPES))
     source = shipped.resolve(source)
     kind, weights_folder = _recognise(source)
-    if heads is not None and kind != "openai-gpt1":
-        raise UsageError(f"{source} has its own number of heads", expected="no --heads")
     progress.start("reading the model")
     heads_for_tasks: list[str] = []
-    model = _read(kind, weights_folder, heads, heads_for_tasks)
+    model = _read(kind, weights_folder, heads_for_tasks)
     its_tokenizer = _find_tokenizer(tokenizer, weights_folder, model, progress, download=download)
     if gguf:
         from headwater.convert.gguf import write_gguf
@@ -80,8 +76,6 @@ def convert(
     else:
         identity = its_tokenizer.identity if its_tokenizer else None
         decided: dict[str, Any] = {"source": kind, "precision": precision, "tokenizer": identity}
-        decided |= {"faithful": "code"} if kind == "openai-gpt1" else {}  # in the identity of older folders
-        decided |= {} if heads is None else {"heads": heads}
         inputs = {"weights": source} | ({} if tokenizer is None else Tokenizer.inputs_of(tokenizer))
         stage = Stage(destination, kind="model", config=decided, inputs=inputs)
         if not stage.is_complete():
@@ -116,7 +110,7 @@ def _require_writable(destination: Path, precision: WeightFormat, allowed: Seque
 def _recognise(source: Path) -> tuple[str, Path]:
     """Return the kind of the source, and the folder of its weights."""
     if (single := shipped.model_file(source)) is not None:
-        return ("gguf" if single.suffix == ".gguf" else "nanogpt"), single
+        return "nanogpt", single
     for folder in (source, source / "model"):  # the repository of GPT-1 keeps its release in a folder "model"
         if (folder / openai.SHAPES).is_file():
             return "openai-gpt1", folder
@@ -133,14 +127,13 @@ def _recognise(source: Path) -> tuple[str, Path]:
         return "huggingface", source
     raise FolderError(
         f"{source} is not a model that Headwater can read",
-        expected=f"a folder with {openai.SHAPES}, {openai.HPARAMS}, config.json or nanoGPT's ckpt.pt; "
-        "or a GGUF file",
+        expected=f"a folder with {openai.SHAPES}, {openai.HPARAMS}, config.json or nanoGPT's ckpt.pt",
     )
 
 
-def _read(kind: str, folder: Path, heads: int | None, unused: list[str]) -> Model:
+def _read(kind: str, folder: Path, unused: list[str]) -> Model:
     if kind == "openai-gpt1":
-        return openai.read_gpt1(folder, heads)
+        return openai.read_gpt1(folder)
     if kind == "openai-gpt2":
         return openai.read_gpt2(folder)
     return load_model(folder, unused=unused)
@@ -157,9 +150,6 @@ def _left_out(kind: str, source: Path, tokenizer: Tokenizer | None, gguf: bool) 
 def _left_of_source(kind: str, source: Path, tokenizer: Tokenizer | None) -> list[str]:
     if kind.startswith("openai"):
         return []
-    if kind == "gguf":
-        template = shipped.gguf_value(shipped.open_gguf(source), "tokenizer.chat_template")
-        return ["tokenizer.chat_template"] if template else []
     if kind == "nanogpt":
         return ["the optimizer's state"]
     left = [

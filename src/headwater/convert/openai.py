@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from headwater.convert.tensor_bundle import TensorBundle
-from headwater.errors import DataError, FolderError, UsageError
+from headwater.errors import DataError, FolderError
 from headwater.model import ModelConfig, build_model, preset
 from headwater.reading import read_json
 
@@ -45,10 +45,9 @@ _NAMES = {
 
 
 def read_gpt1(folder: Path, heads: int | None = None) -> Model:
-    """Return the model of a GPT-1 release, float32.
+    """Return the model of a GPT-1 release, float32; heads: None for heads of 64 dimensions, as OpenAI's has.
 
-    Raises FolderError or DataError if files are missing, truncated or inconsistent, UsageError if the number of
-    heads is needed.
+    Raises FolderError or DataError if files are missing, truncated or inconsistent.
     """
     shapes = _read_shapes(folder)
     config = _gpt1_config(folder, shapes, heads)
@@ -78,14 +77,9 @@ def _read_shapes(folder: Path) -> list[tuple[int, ...]]:
 
 def _gpt1_config(folder: Path, shapes: list[tuple[int, ...]], heads: int | None) -> ModelConfig:
     (context, width), (vocabulary, _) = shapes[:2]
-    if heads is None:
-        if width % _HEAD_WIDTH:
-            raise UsageError(
-                f"{folder} does not say how many heads a width of {width} is divided into",
-                repair="Give it: --heads N",
-            )
-        heads = width // _HEAD_WIDTH
-    layers = (len(shapes) - 2) // len(_BLOCK)
+    if heads is None and width % _HEAD_WIDTH:
+        raise DataError(f"{folder / SHAPES} has the width {width}", expected=f"a multiple of {_HEAD_WIDTH}")
+    heads, layers = heads or width // _HEAD_WIDTH, (len(shapes) - 2) // len(_BLOCK)
     shape: dict[str, Any] = {"vocabulary": vocabulary, "context": context, "width": width}
     return preset("gpt1", layers=layers, heads=heads, **shape).of_others()
 

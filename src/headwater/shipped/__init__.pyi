@@ -15,7 +15,7 @@ from .catalogue import (
     split_name,
 )
 from .encoders import ENCODERS, fetch_encoder
-from .model_files import gguf_value, is_gguf, model_file, open_gguf, refuse_pointer
+from .model_files import model_file, refuse_pointer
 from .runs import find_checkpoint, list_checkpoints, step_of
 
 __all__ = [
@@ -27,16 +27,13 @@ __all__ = [
     "find",
     "find_checkpoint",
     "folder_of",
-    "gguf_value",
     "hub_name",
-    "is_gguf",
     "is_shadowed",
     "list_checkpoints",
     "model_file",
     "name_of",
     "names",
     "not_a_model",
-    "open_gguf",
     "origin_of",
     "refuse_pointer",
     "replace_hub_name",

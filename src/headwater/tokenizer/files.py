@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from headwater.errors import DataError, FolderError, MismatchError
 from headwater.reading import read_json, read_text
-from headwater.shipped import gguf_value, open_gguf
 from headwater.storage import write_json, write_text
 from headwater.tokenizer import foreign, library
 from headwater.tokenizer.folder import SETTINGS, TOKENIZER, Roles, TokenizerFiles, added_id
@@ -191,8 +190,6 @@ def _is_ours(content: Mapping[str, Any]) -> bool:
 
 
 CHARACTERS = "meta.pkl"
-_CONTROL, _ADDED, _UNUSED = 3, 4, 5  # token types of GGUF
-_SPLITS = ("gpt-2", "gpt2", "default")
 
 
 class _Plain(pickle.Unpickler):
@@ -240,34 +237,6 @@ def _of_characters(path: Path) -> Vocabulary:
             repair="Give it: --tokenizer T",
         )
     return foreign.of_characters(meta.characters)
-
-
-def read_gguf(path: Path) -> tuple[Vocabulary, Roles]:
-    """Return vocabulary and roles of a file; raise DataError for a tokenizer that is not GPT-2's."""
-    reader = open_gguf(path)
-    name = "tokenizer.ggml"
-    kind, split = gguf_value(reader, f"{name}.model"), gguf_value(reader, f"{name}.pre", "gpt-2")
-    if kind != "gpt2" or split not in _SPLITS:
-        raise DataError(f"{path} has the tokenizer {kind!r} with the split {split!r}", expected="gpt2 with gpt-2")
-    lists = [gguf_value(reader, f"{name}.{key}", []) for key in ("tokens", "token_type", "merges")]
-    if not all(isinstance(one, list) for one in lists) or (lists[1] and len(lists[1]) != len(lists[0])):
-        raise DataError(
-            f"{path} does not list tokens with their types and merges", expected="a tokenizer of GPT-2"
-        )
-    tokens = [str(token) for token in lists[0]]
-    types = lists[1] or [1] * len(tokens)
-    while tokens and types[len(tokens) - 1] == _UNUSED:  # rows without an id, of a padded matrix
-        tokens.pop()
-    pairs = (str(merge).partition(" ") for merge in lists[2])
-    merges = [(left, right) for left, _, right in pairs]
-    specials = {token: number for number, token in enumerate(tokens) if types[number] in (_CONTROL, _ADDED)}
-    numbered = {token: number for number, token in enumerate(tokens)}
-    vocabulary = assemble(numbered, merges, specials, path, path)
-    ordinary = (AddedToken(token, special=False) for token, number in specials.items() if types[number] == _ADDED)
-    vocabulary = replace(vocabulary, unusual=tuple(ordinary))
-    ids = [gguf_value(reader, f"{name}.{role}_token_id") for role in ("bos", "padding", "eos", "eot")]
-    start, padding, *ends = (i if isinstance(i, int) and 0 <= i < len(tokens) else None for i in ids)
-    return vocabulary, Roles(start, tuple(dict.fromkeys(end for end in ends if end is not None)), padding)
 
 
 def write_files(vocabulary: Vocabulary, folder: Path, roles: Roles, *, context: int | None = None) -> None:

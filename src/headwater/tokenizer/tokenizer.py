@@ -32,7 +32,7 @@ from headwater.storage import (
 )
 from headwater.tokenizer.added import AddedCodec
 from headwater.tokenizer.counting import TEXT_SUFFIXES, as_source, known_bytes, source_files
-from headwater.tokenizer.files import holds_tokenizer, read_folder, read_gguf, read_pair, write_files
+from headwater.tokenizer.files import holds_tokenizer, read_folder, read_pair, write_files
 from headwater.tokenizer.folder import Roles, TokenizerFiles, default_roles, read_roles
 from headwater.tokenizer.foreign import LibraryCodec, WordPieceCodec
 from headwater.tokenizer.gpt1 import WordCodec
@@ -89,8 +89,6 @@ class Tokenizer:
                 )
             return cls(original)
         folder = shipped.find(name_or_folder, download=download)
-        if shipped.is_gguf(folder):
-            return cls(*read_gguf(folder))
         if has_manifest(folder) and read_manifest(folder).kind == "tokenizer":
             open_folder(folder, "tokenizer")
         files = TokenizerFiles(folder)
@@ -113,7 +111,7 @@ class Tokenizer:
         """
         if shipped.model_file(folder.parent) == folder:  # nanoGPT's tokenizer is next to it
             folder = folder.parent
-        own = cls.load(folder) if shipped.is_gguf(folder) or holds_tokenizer(folder) else None
+        own = cls.load(folder) if holds_tokenizer(folder) else None
         if given is None:
             return own
         tokenizer = cls.load(given, download=download)

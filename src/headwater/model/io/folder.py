@@ -22,7 +22,7 @@ from headwater import shipped
 from headwater.errors import DataError, FolderError
 from headwater.model.config import ModelConfig, build_model
 from headwater.model.io import huggingface
-from headwater.model.io.single import read_file, read_file_config
+from headwater.model.io.single import read_nanogpt
 from headwater.model.io.weights import (
     WEIGHTS,
     StoredTensor,
@@ -47,7 +47,7 @@ _READERS = 2  # threads: a third is hardly faster
 def load_config(folder: Path) -> ModelConfig:
     """Return the configuration of the model in `folder`, without reading or checking its weights."""
     single = shipped.model_file(folder)
-    return _read_config(folder)[1] if single is None else read_file_config(single)
+    return _read_config(folder)[1] if single is None else read_nanogpt(single)[0]
 
 
 def load_model(
@@ -67,7 +67,7 @@ def load_model(
     single = shipped.model_file(folder)
     state: dict[str, Tensor] = {}
     if single is not None:
-        kind, (config, state) = "", read_file(single)
+        kind, (config, state) = "", read_nanogpt(single)
     else:
         kind, config = _read_config(folder)
     model = build_model(config, device="meta")

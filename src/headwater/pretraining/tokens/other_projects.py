@@ -36,17 +36,25 @@ Format = Literal["nanogpt", "llm.c", "build-nanogpt"]
 MAGIC, VERSION = 20240520, 1
 _HEADER = 256  # int32
 _NAMES = {"train": "train", "validation": "val"}  # a part's name in the other projects' files
+_NANOGPT = ("train.bin", "val.bin")
 _BLOCK = 1 << 22  # ids at a time
 _OTHER_MAGIC = {20240801: "ids of Llama 3's vocabulary", 20240522: "a multiple-choice evaluation"}
 
 
 def holds_tokens(source: Path) -> bool:
     """Return whether `source` is another project's token file or a folder of them."""
-    if source.is_file():
-        return source.suffix in (".bin", ".npy")
-    if not source.is_dir() or (source / "config.json").is_file():  # a model's weights may have the extension .bin
+    if source.is_file():  # a model's weights may have the extension .bin
+        return (
+            source.suffix == ".npy" or source.name in _NANOGPT or (source.suffix == ".bin" and _is_llm_c(source))
+        )
+    if not source.is_dir() or (source / "config.json").is_file():
         return False
     return not has_manifest(source) and any(_part_files(source, part) for part in TOKEN_PARTS)
+
+
+def _is_llm_c(path: Path) -> bool:
+    with path.open("rb") as handle:
+        return handle.read(4) == MAGIC.to_bytes(4, "little")
 
 
 def convert_tokens(
@@ -132,7 +140,7 @@ def _open(path: Path) -> tuple[Format, np.ndarray]:
         header = np.frombuffer(handle.read(4 * _HEADER), dtype="<i4") if size >= 4 * _HEADER else None
     if header is not None and (header[0] == MAGIC or not header[3:].any()):
         return "llm.c", _after_header(path, header, size)
-    if path.name not in ("train.bin", "val.bin"):
+    if path.name not in _NANOGPT:
         start = "too short for a header" if header is None else f"begins with {header[0]}"
         raise DataError(
             f"{path} {start}",
