@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 import torch
 
@@ -41,16 +43,6 @@ def test_cuda_without_a_gpu_is_refused() -> None:
 
 
 V2 = "35 24 0:30 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate"
-V1 = (
-    "33 31 0:30 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
-    "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
-    "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw"
-)
-V1_CONTAINER = (
-    "33 31 0:30 /docker/ab /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n"
-    "35 31 0:32 /docker/ab /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory"
-)
-NO_LIMIT = 9223372036854771712  # of version 1
 # What a process reads of its own control groups, the cores it may use of eight, and the bytes that are free.
 GROUPS = {
     "systemd's slice above the scope": (
@@ -87,34 +79,7 @@ GROUPS = {
         {"cpu.max": "50000 100000", "memory.max": "3000", "memory.current": "3100"},
         (1, 0),
     ),
-    "Slurm on version 1: a job's memory, a step's time": (
-        V1,
-        "4:memory:/slurm/uid_7/job_1/step_0\n3:cpu,cpuacct:/slurm/uid_7/job_1/step_0\n0::/",
-        {
-            "cpu,cpuacct/slurm/uid_7/job_1/step_0/cpu.cfs_quota_us": "400000",
-            "cpu,cpuacct/slurm/uid_7/job_1/step_0/cpu.cfs_period_us": "100000",
-            "cpu,cpuacct/slurm/uid_7/job_1/cpu.cfs_quota_us": "-1",
-            "cpu,cpuacct/slurm/uid_7/job_1/cpu.cfs_period_us": "100000",
-            "memory/slurm/uid_7/job_1/step_0/memory.limit_in_bytes": str(NO_LIMIT),
-            "memory/slurm/uid_7/job_1/step_0/memory.usage_in_bytes": "10",
-            "memory/slurm/uid_7/job_1/memory.limit_in_bytes": "4000",
-            "memory/slurm/uid_7/job_1/memory.usage_in_bytes": "1000",
-            "memory/slurm/uid_7/job_1/memory.stat": "inactive_file 1\ntotal_inactive_file 200",
-        },
-        (4, 3200),
-    ),
-    "a container of version 1 that sees its group as the root": (
-        V1_CONTAINER,
-        "4:memory:/docker/ab\n3:cpu:/docker/ab",
-        {
-            "cpu/cpu.cfs_quota_us": "200000",
-            "cpu/cpu.cfs_period_us": "100000",
-            "memory/memory.limit_in_bytes": "700",
-            "memory/memory.usage_in_bytes": "100",
-        },
-        (2, 600),
-    ),
-    "no limit": (V1, "4:memory:/\n3:cpu,cpuacct:/\n0::/", {}, (8, 7 * 1024)),
+    "no limit": (V2, "0::/", {}, (8, 7 * 1024)),
     "no control groups": ("", "", {}, (8, 7 * 1024)),
 }
 
@@ -134,9 +99,10 @@ def test_limits_are_those_of_the_processs_own_control_groups(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mounts, groups, limits, expected = GROUPS[name]
-    files = {"proc/self/mountinfo": mounts, "proc/self/cgroup": groups, "proc/meminfo": "MemAvailable:  7 kB"}
+    files = {"proc/self/mountinfo": mounts, "proc/self/cgroup": groups}
     files |= {f"sys/fs/cgroup/{path}": content for path, content in limits.items()}
     make_machine(tmp_path, monkeypatch, files)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=7 * 1024))
     assert (device.available_cores(), device.available_memory(torch.device("cpu"))) == expected
 
 

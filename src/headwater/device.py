@@ -84,18 +84,17 @@ def available_memory(device: torch.device) -> int:
         import torch
 
         return torch.cuda.mem_get_info(device)[0]
-    limits = [1024 * int(value) for value in _table("proc/meminfo").get("MemAvailable:", [])[:1]]
-    for group in _control_groups("memory"):
-        new = _numbers(f"{group}/memory.max") + _numbers(f"{group}/memory.high")
-        old = _numbers(f"{group}/memory.limit_in_bytes")
-        used = _numbers(f"{group}/memory.current") or _numbers(f"{group}/memory.usage_in_bytes")
-        if (new or old) and used:
+    import psutil  # type: ignore[import-untyped]
+
+    free = int(psutil.virtual_memory().available)
+    for group in _control_groups():
+        limits = _numbers(f"{group}/memory.max") + _numbers(f"{group}/memory.high")
+        used = _numbers(f"{group}/memory.current")
+        if limits and used:
             # Cached file pages count as used, but are released on demand.
-            cached = _table(f"{group}/memory.stat").get("inactive_file" if new else "total_inactive_file", ["0"])
-            limits.append(max(0, min(new or old) - used[0] + int(cached[0])))
-    if not limits and sys.platform != "win32" and "SC_PHYS_PAGES" in os.sysconf_names:
-        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return min(limits, default=8 * 1024**3)
+            cached = int(_table(f"{group}/memory.stat").get("inactive_file", ["0"])[0])
+            free = min(free, max(0, min(limits) - used[0] + cached))
+    return free
 
 
 def available_cores() -> int:
@@ -120,10 +119,9 @@ def available_cores() -> int:
 def cpu_quota() -> float | None:
     """Return the processor time that this process's control groups allow, in cores, or None if none limits it."""
     quotas = []
-    for group in _control_groups("cpu"):
+    for group in _control_groups():
         numbers = _numbers(f"{group}/cpu.max")  # "max 100000" without a limit
-        numbers = numbers or _numbers(f"{group}/cpu.cfs_quota_us") + _numbers(f"{group}/cpu.cfs_period_us")
-        if len(numbers) == 2 and min(numbers) > 0:  # a quota of -1: without a limit
+        if len(numbers) == 2:
             quotas.append(numbers[0] / numbers[1])
     return min(quotas, default=None)
 
@@ -166,21 +164,18 @@ def _table(path: str) -> dict[str, list[str]]:
     return {words[0]: words[1:] for line in _read(path).splitlines() if len(words := line.split()) > 1}
 
 
-def _control_groups(controller: str) -> Iterator[str]:
-    """Yield the folders of this process's control group and of the groups around it, on Linux.
+def _control_groups() -> Iterator[str]:
+    """Yield the folders of this process's control group (version 2) and of the groups around it, on Linux.
 
-    Limits hold at every level. Version 2 has one hierarchy; version 1 has one per controller, and a system may
-    have both. A container may see only a part of a hierarchy, in which its own group is the mount's root.
+    Limits hold at every level. A container may see only a part of the hierarchy, in which its own group is the
+    mount's root.
     """
     mounts = [line.split() for line in _read("proc/self/mountinfo").splitlines()]
-    for line in _read("proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and controller not in controllers.split(","):
-            continue
+    paths = [line[3:] for line in _read("proc/self/cgroup").splitlines() if line.startswith("0::")]
+    for path in paths:
         for mount in mounts:
             root, point = (Path(word.replace("\\040", " ")) for word in mount[3:5])
-            kind, _, options = mount[mount.index("-") + 1 :][:3]
-            if (kind == "cgroup" and controller in options.split(",")) if controllers else kind == "cgroup2":
+            if mount[mount.index("-") + 1] == "cgroup2":
                 inside = Path(path).relative_to(root) if Path(path).is_relative_to(root) else Path()
                 for folder in (inside, *inside.parents):
                     yield str(point / folder).lstrip("/")
