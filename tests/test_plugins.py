@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from headwater.cli.main import main
+from headwater.evaluation import all_tasks
 from headwater.plugins import GROUP
 
 CODE = '''
@@ -43,7 +44,7 @@ def headwater(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_an_entry_point_adds_a_command(site: Path) -> None:
     assert headwater(site, "greet", "you").stdout == "Hello, you.\n"
     assert "Greet somebody." in headwater(site, "greet", "--help").stdout
-    assert "  greet       Say hello.\n" in headwater(site, "--help").stdout
+    assert ["greet", "Say", "hello."] in [line.split() for line in headwater(site, "--help").stdout.splitlines()]
 
 
 def test_a_damaged_command_is_one_paragraph(site: Path) -> None:
@@ -58,6 +59,15 @@ def test_a_missing_distribution_is_named(
     monkeypatch.setattr("headwater.cli.main.plugins", dict)
     assert main(["reproduce", "--list"]) == 1
     assert "pip install headwater-papers" in capfd.readouterr().err
-    monkeypatch.setattr("headwater.cli.finetune.plugins", lambda group: {})
-    assert main(["finetune", "--model", "m", "--task-set", "cola", "--out", "o"]) == 1
-    assert "--task-set belongs to headwater-papers" in capfd.readouterr().err
+    monkeypatch.setattr("headwater.evaluation.tasks.plugins", lambda group: {})
+    all_tasks.cache_clear()
+    try:
+        assert main(["evaluate", "--list"]) == 0
+        said = capfd.readouterr().out
+        assert "lambada.openai.whole-word" in said
+        assert "coqa.greedy" not in said
+        assert "headwater-papers has cbt, cnndm, cola, coqa" in said
+        assert main(["evaluate", "--list", "--tasks", "coqa.greedy"]) == 1
+        assert "the task coqa.greedy belongs to headwater-papers" in capfd.readouterr().err
+    finally:
+        all_tasks.cache_clear()

@@ -1,2 +1,2 @@
-headwater finetune --model gpt1 --task-set rte,mrpc --data "$HEADWATER_DATA/finetune" --out sets
+headwater finetune-sets rte,mrpc --model gpt1 --data "$HEADWATER_DATA/finetune" --out sets
 cat sets/table.md

@@ -2,11 +2,10 @@
 
 An entry point `name = "module:function"` of the group `headwater.commands` adds `headwater name`. The function is
 an ordinary Typer command, or a `typer.Typer` with commands of its own. The overview shows the one-line summary of
-the distribution. The entry point `run` of the group `headwater.task_sets` is what `finetune --task-set` calls. One
-of `headwater.architectures` is a function that calls `Architecture.register` or `register_task_model`: it is
-called when a configuration names a preset, a kind of model or a task model that is not known. One of
-`headwater.recipes` is a folder of recipes, a Path. One of `headwater.tasks` is a list of zero-shot
-tasks.
+the distribution. One of `headwater.architectures` is a function that calls `Architecture.register` or
+`register_task_model`: it is called when a configuration names a preset, a kind of model or a task model that is
+not known. One of `headwater.recipes` is a folder of recipes, a Path. One of `headwater.tasks` is a list of
+zero-shot tasks.
 """
 
 from __future__ import annotations
@@ -19,13 +18,12 @@ from typing import Any
 from headwater.errors import ResourceError, UsageError, suggest
 
 GROUP = "headwater.commands"
-TASK_SETS = "headwater.task_sets"
 ARCHITECTURES = "headwater.architectures"
 RECIPES = "headwater.recipes"
 TASKS = "headwater.tasks"
 PAPERS = "headwater-papers"
 # The commands of headwater-papers, and the benchmarks of its zero-shot tasks.
-OPTIONAL = {"reproduce"}
+OPTIONAL = {"finetune-sets", "reproduce"}
 OPTIONAL_TASKS = frozenset(
     {"cbt", "cnndm", "cola", "coqa", "dprd", "natural-questions", "pdp", "race", "race-high", "race-middle"}
     | {"race-sample", "sst-2", "story-cloze", "wmt14", "wsc273"}

@@ -160,7 +160,7 @@ JOURNEYS = {
             "downloads/gpt-2/124M": "$HEADWATER_DATA/golden/gpt2-release-toy",
             "downloads/finetune-transformer-lm/model": "--heads 3 $HEADWATER_DATA/golden/gpt1-release-toy",
             "--model gpt2-small --tasks": "--model quickstart/run/model --limit 2 --tasks",
-            "--model gpt1 --task-set": "--model quickstart/run/model --limit 12 --set steps=2 --task-set",
+            "--model gpt1 --data": "--model quickstart/run/model --limit 12 --set steps=2 --data",
             "--test test.tsv": "--test test.tsv --set steps=2",
             "(config, here": '(config.model_copy(update={"steps": 4, "batch_size": 4}), here',
             # Experiments have tests of their own, in papers/tests.

@@ -286,19 +286,6 @@ def test_show_prints_examples_as_the_model_sees_them(
             2,
             "--set has class_weight = {'good': 0}",
         ),
-        (["--task-set", "cola", "--train", "TABLE"], 2, "--task-set does not use --train"),
-        (["--task-set", "cola", "--label", "sentiment"], 2, "does not use --label"),
-        (
-            ["--task-set", "cola", "--set", "metric=f1"],
-            2,
-            "metric was given, but each set of --task-set has its own",
-        ),
-        (
-            ["--task-set", "cola", "--set", "columns.text=review"],
-            2,
-            "columns was given, but each set of --task-set has its own",
-        ),
-        (["--task", "classify", "--train", "TABLE", "--data", "sets"], 2, "does not use --data"),
     ],
 )
 def test_mistakes_leave_one_message_and_no_file(

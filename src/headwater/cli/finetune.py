@@ -14,6 +14,7 @@ from headwater.cli.console import (
     MOST_ROWS,
     AsJson,
     Device,
+    Download,
     Encoding,
     Limit,
     ModelTokenizer,
@@ -30,7 +31,6 @@ from headwater.cli.console import (
 )
 from headwater.cli.keys import keys_option
 from headwater.errors import UsageError
-from headwater.plugins import TASK_SETS, not_installed, plugins
 from headwater.shipped import DEFAULT, resolve
 
 if TYPE_CHECKING:
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 KEYS = keys_option("headwater.finetuning:FinetuneConfig")
 
 _REGRESS = "regress"  # one text to a score: the input of classify
-# The options of a user's own rows, which the paper's sets do not take.
-_OWN = ("task", "init_from", "train", "validation", "test", "show", "dry_run", "text", "label", "column")
 _MOST_CLASSES, _MOST_PAIRS = 20, 8  # whose table is printed, and confused pairs of more classes
 _TRAINING = "Training"
 _FROM = "In place of --model and --task: continue from this fine-tuned model, with its head, labels and columns."
@@ -99,19 +97,7 @@ def finetune(
     ] = False,
     device: Device = "auto",
     seed: Seed = 1,
-    task_set: Annotated[
-        str | None,
-        typer.Option(help="The paper's sets instead of --train: gpt1 for all twelve, or names such as cola,rte."),
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of the sets; by default HEADWATER_DATA/finetune.")
-    ] = None,
-    download: Annotated[
-        bool,
-        typer.Option(
-            "--download", help="Download the model, the tokenizer, or sets that --data lacks, from the hub."
-        ),
-    ] = False,
+    download: Download = False,
     show: Annotated[
         int | None, typer.Option(help="Print N examples as the model sees them, and exit.", min=1, max=MOST_ROWS)
     ] = None,
@@ -153,7 +139,7 @@ def finetune(
         from headwater.finetuning import FineTuned
 
         kept = FineTuned.keys_of(resolve(further))
-    config = _configuration(task, seed, columns, kept, keys, settings, "gpt1" if task_set else "auto")
+    config = _configuration(task, seed, columns, kept, keys, settings)
     for path in filter(None, files.values()):
         require_file(path)
     model = further or local_model(model or DEFAULT, download)
@@ -176,17 +162,6 @@ def finetune(
         emit(asdict(cost), as_json=as_json, text=cost.as_text())
         return
     assert out is not None
-    if task_set is not None:
-        from headwater.storage import data_folder
-
-        if data is None and (folder := data_folder()) is not None:
-            data = folder / "finetune"
-        if data is None:
-            raise UsageError("--task-set needs the folder of the sets", repair="Give it with --data DIR")
-        run_sets = plugins(TASK_SETS)["run"].load()
-        table, text = run_sets(config, task_set, data, out=out, download=download, **common)
-        emit(table, as_json=as_json, text=text)
-        return
     from headwater.finetuning import finetune as run
 
     metrics = run(config, out, **files, **common)
@@ -196,17 +171,10 @@ def finetune(
 def _check_options(context: typer.Context) -> None:
     """Raise UsageError for options that exclude each other, and without rows to learn from."""
     given = context.params
-    if given["task_set"] is not None:
-        refuse_unused(context, "--task-set", *_OWN)
-        if not plugins(TASK_SETS):
-            raise not_installed("--task-set")
-    else:
-        refuse_unused(context, "finetune without --task-set", "data")
-        if given["train"] is None or (given["task"] is None and given["init_from"] is None):
-            raise UsageError(
-                "fine-tuning needs --task and --train, or --from and --train, or --task-set",
-                repair="See headwater finetune --help",
-            )
+    if given["train"] is None or (given["task"] is None and given["init_from"] is None):
+        raise UsageError(
+            "fine-tuning needs --task and --train, or --from and --train", repair="See headwater finetune --help"
+        )
     if given["init_from"] is not None:
         refuse_unused(context, "--from", "model")
     if given["find_lr"]:
@@ -220,13 +188,12 @@ def _configuration(
     kept: Mapping[str, Any],
     keys: Mapping[str, Any],
     settings: list[str] | None,
-    recipe: str,
 ) -> FinetuneConfig:
-    """Return the defaults and a recipe, changed by the keys `kept` of --from, the options and --set."""
+    """Return the defaults, changed by the keys `kept` of --from, the options and --set."""
     from headwater.config import option_layers, parse_settings
     from headwater.finetuning import FinetuneConfig
 
-    chosen: dict[str, Any] = {} if kept else {"task": "classify", "recipe": recipe}
+    chosen: dict[str, Any] = {} if kept else {"task": "classify", "recipe": "auto"}
     if task == _REGRESS:
         chosen |= {"task": "classify", "target": "score"}
     elif task is not None:

@@ -1,6 +1,6 @@
 """Fetch sets by name from the Hugging Face hub as Parquet, and store them as JSON Lines.
 
-Only `headwater finetune --task-set … --download` uses this, and with it the network. Nothing that is fetched is
+Only `headwater finetune-sets … --download` uses this, and with it the network. Nothing that is fetched is
 executed. Story Cloze is not on the hub; its authors send it on request.
 """
 

@@ -1,4 +1,4 @@
-"""`headwater finetune --task-set`: fine-tune one model on each available set of the paper, and write one table.
+"""`headwater finetune-sets`: fine-tune one model on each available set of the paper, and write one table.
 
 `out/NAME` is the fine-tuned model of a set; the same command, run again, resumes where it stopped. `out/glue` has
 the predictions of test parts with hidden labels, in the GLUE server's format. `table.json` and `table.md` compare
@@ -32,7 +32,6 @@ def run_sets(
     *,
     model: Path,
     out: Path,
-    tokenizer: str | Path | None = None,
     download: bool = False,
     progress: Progress = SILENT,
 ) -> tuple[dict[str, Any], str]:
@@ -45,7 +44,7 @@ def run_sets(
     chosen = choose(names)
     for key in ("columns", *chosen[0].fine_tuning):
         if getattr(config, key) != getattr(FinetuneConfig(), key):
-            raise UsageError(f"{key} was given, but each set of --task-set has its own", repair="Leave it out")
+            raise UsageError(f"{key} was given, but each set has its own", repair="Leave it out")
     if config.epochs is None and config.steps is None:
         config = config.model_copy(update={"epochs": EPOCHS})
     if download:
@@ -66,7 +65,7 @@ def run_sets(
         name, one = benchmark.name, find(benchmark, data)
         assert one is not None
         progress.note(f"{name}: {', '.join(one.remarks) or 'official parts'}")
-        metrics = run_one(config, one, model=model, tokenizer=tokenizer, out=out / name, progress=progress)
+        metrics = run_one(config, one, model=model, out=out / name, progress=progress)
         rows += table_rows(benchmark, one.remarks, metrics)
         write_glue_files(one, out / name, out / "glue", metrics)
     missing = [benchmark.name for benchmark in chosen if benchmark not in there]
@@ -82,7 +81,6 @@ def run_one(
     located: Found,
     *,
     model: Path,
-    tokenizer: str | Path | None = None,
     out: Path,
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
@@ -93,9 +91,7 @@ def run_one(
     if located.validation is not None:
         parts["validation"] = located.validation
     tables = {part: (f"{benchmark.name} {part}", rows[: config.limit]) for part, rows in parts.items()}
-    return run_stage(
-        settings, out, tables, model=model, tokenizer=tokenizer, inputs=located.paths, progress=progress
-    )
+    return run_stage(settings, out, tables, model=model, tokenizer=None, inputs=located.paths, progress=progress)
 
 
 def table_rows(benchmark: Benchmark, remarks: Sequence[str], metrics: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -43,14 +43,14 @@ class Found:
 
 
 def choose(names: str) -> list[Benchmark]:
-    """Return the sets that `--task-set` names: gpt1 for all twelve, or names separated by commas."""
+    """Return the sets with these names: gpt1 for all twelve, or names separated by commas."""
     if names == "gpt1":
         return list(SETS)
     chosen = []
     for name in names.split(","):
         if name.strip() not in BY_NAME:
             known = ["gpt1", *BY_NAME]
-            raise UsageError(f"--task-set {name.strip()!r} is not a set", **suggest(name.strip(), known))
+            raise UsageError(f"there is no set {name.strip()!r}", **suggest(name.strip(), known))
         chosen.append(BY_NAME[name.strip()])
     return chosen
 
