@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
 import threading
 import time
 import unicodedata
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,9 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import DataError, MismatchError, UsageError
-from headwater.tokenizer import PATTERN, Tokenizer, fast_engine, gpt2, reference
-from headwater.tokenizer.fast_engine import GigatokenEngine, first_difference
-from headwater.tokenizer.gpt2 import LibraryEngine
+from headwater.tokenizer import PATTERN, Tokenizer, gpt2, reference
+from headwater.tokenizer.gpt2 import GigatokenEngine
+from headwater.tokenizer.vocabulary import AddedToken
 
 TEXT = (
     "It's the 1st of May; they've 22 cats' IDs, WE'LL see…  two  spaces\t\ttabs\r\n\r\n\n lines \n"
@@ -142,81 +145,6 @@ def test_unknown_id_is_refused(small: Tokenizer) -> None:
         small.token_bytes(-1)
 
 
-def test_fast_engine_gives_the_judges_ids(small: Tokenizer) -> None:
-    pytest.importorskip("gigatoken")
-    judge = LibraryEngine(small.vocabulary)
-    assert first_difference(GigatokenEngine(small.vocabulary), judge, small.vocabulary) is None
-
-
-def test_an_engine_with_another_table_of_spaces_is_detected(
-    small: Tokenizer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    judge = LibraryEngine(small.vocabulary)
-
-    class Faulty:
-        """Takes the Ogham space mark for an ordinary one."""
-
-        def __init__(self, vocabulary: object) -> None:
-            pass
-
-        def encode(self, texts: list[bytes]) -> fast_engine.Encoded:
-            return judge.encode([text.replace("\u1680".encode(), b" ") for text in texts])
-
-    monkeypatch.setattr(fast_engine, "GigatokenEngine", Faulty)
-    fast_engine._note.cache_clear()
-    assert fast_engine.fast_engine(small.vocabulary, judge) is None
-    assert fast_engine.fast_engine(small.vocabulary, judge) is None
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "the slower engine is used" in caplog.text
-
-
-def test_without_gigatoken_the_library_encodes(
-    small: Tokenizer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setitem(sys.modules, "gigatoken", None)
-    monkeypatch.setattr("headwater.tokenizer.gpt2._LONG_BYTES", 5)
-    fast_engine._note.cache_clear()
-    fresh = Tokenizer(small.vocabulary)
-    assert fresh.encode(TEXT) == small.encode(TEXT)
-    assert "headwater[fast]" in caplog.text
-
-
-def test_short_texts_never_wait_for_the_check_of_the_fast_engine(
-    small: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def check(*_: object) -> None:
-        raise AssertionError("the check takes seconds")
-
-    monkeypatch.setattr("headwater.tokenizer.gpt2.fast_engine", check)
-    fresh = Tokenizer(small.vocabulary)
-    for _ in range(3):
-        assert fresh.encode(TEXT) == small.encode(TEXT)
-    monkeypatch.setattr("headwater.tokenizer.gpt2._LONG_BYTES", 5)
-    with pytest.raises(AssertionError, match="seconds"):
-        fresh.encode(TEXT)
-
-
-def test_long_texts_are_cut_where_no_piece_is(small: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    judge = LibraryEngine(small.vocabulary)
-    whole = judge.encode([TEXT.encode()])[0].tolist()
-    monkeypatch.setattr(gpt2, "_CUT_CHARACTERS", 3)
-    assert judge.encode([TEXT.encode()])[0].tolist() == whole == small.encode(TEXT)
-
-
-@pytest.mark.slow
-def test_engines_agree_on_every_code_point(original: Tokenizer) -> None:
-    pytest.importorskip("gigatoken")
-    judge, fast = LibraryEngine(original.vocabulary), GigatokenEngine(original.vocabulary)
-    codes = [code for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) != "Cs"]
-    for form in ("a{0}b1{0}2", " {0} {0}!"):
-        texts = [form.format(chr(code)).encode() for code in codes]
-        for start in range(0, len(texts), 100_000):
-            part = texts[start : start + 100_000]
-            (a, a_offsets), (b, b_offsets) = judge.encode(part), fast.encode(part)
-            assert np.array_equal(a, b)
-            assert np.array_equal(a_offsets, b_offsets)
-
-
 @pytest.mark.slow
 def test_original_ids_are_the_references_on_novels(original: Tokenizer, data: Path) -> None:
     path = data / "train-text" / "novels" / "english_novels_40mb.txt"
@@ -233,10 +161,91 @@ def test_original_ids_are_the_references_on_novels(original: Tokenizer, data: Pa
     assert original.encode_array([text])[0].tolist() == expected
 
 
-def test_threads_take_turns_with_an_engine_of_one_caller() -> None:
+def both_engines(tokenizer: Tokenizer, texts: list[str]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return ids and offsets of the library and of gigatoken."""
+    data = [text.encode() for text in texts]
+    return list(tokenizer._codec.encode_array(texts, frozenset())), list(
+        GigatokenEngine(tokenizer.vocabulary).encode(data)
+    )
+
+
+def borders() -> Iterator[str]:
+    """Yield texts with code points at every border of a category, next to letters, numbers and signs."""
+    codes = [code for code in range(0x32400) if not 0xD800 <= code < 0xE000]
+    category = [unicodedata.category(chr(code))[0] for code in codes]
+    edges = {at for at in range(1, len(codes)) if category[at] != category[at - 1] or at % 257 == 0}
+    chosen = [codes[at] for at in sorted(edges | {at - 1 for at in edges})] + [0xE0001, 0xE0100, 0xF0000, 0x10FFFD]
+    for start in range(0, len(chosen), 500):
+        yield "".join(f"a{c}1{c} {c} !{c}" for c in map(chr, chosen[start : start + 500]))
+
+
+@pytest.mark.parametrize("vocabulary", ["small", "original", "korean"])
+def test_gigatoken_gives_the_librarys_ids(
+    vocabulary: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("gigatoken")
-    tokenizer = Tokenizer.train(["the river runs"], kind="gpt2", vocab_size=260)
-    engine = GigatokenEngine(tokenizer.vocabulary)
+    assert importlib.metadata.version("gigatoken") == gpt2.TESTED
+    if vocabulary == "korean":
+        tokenizer = Tokenizer.train(
+            ["대한민국의 주권은 국민에게 있고, 모든 권력은 국민으로부터 나온다. 강물은 바다로"], vocab_size=330
+        )
+    else:
+        tokenizer = request.getfixturevalue(vocabulary)
+    spelled = "".join(tokenizer.token_text(i) for i in tokenizer.vocabulary.plain_ids.values())
+    names = " ".join(tokenizer.special_tokens) + "".join(tokenizer.special_tokens)
+    runs = [" " * 70_000 + "x", "\n" * 5_000 + " a", "a" * 40_000, "=" * 20_000, "7" * 20_000, "\u00e9" * 9_000]
+    lines = "I'm we'll they've you're he'd it's don't I'M WE'LL THEY'VE 's't're've'm'll'd ''s ' s \u2019s"
+    spaces = "  two   three\t\ttabs \r\n\r\n \n \n \u3000\u00a0 x \x1c\x1d\x1e\x1f \x85 \u2028 \u180e\u1680 ."
+    texts = ["", *borders(), *runs, lines, spaces, names, spelled, TEXT]
+    expected, ids = both_engines(tokenizer, texts)
+    assert all(map(np.array_equal, expected, ids))
+    for text in texts:
+        assert all(map(np.array_equal, *both_engines(tokenizer, [text])))
+    monkeypatch.setattr(gpt2, "_LONG", 5)
+    assert all(map(np.array_equal, Tokenizer(tokenizer.vocabulary).encode_array(texts), expected))
+
+
+@pytest.mark.parametrize("release", ["0.11.0", None])
+def test_another_release_of_gigatoken_is_not_used(
+    small: Tokenizer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, release: str | None
+) -> None:
+    def version(name: str) -> str:
+        if release is None:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return release
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr(gpt2, "_LONG", 5)
+    gpt2._note.cache_clear()
+    fresh = Tokenizer(small.vocabulary)
+    for _ in range(2):
+        assert fresh.encode_array([TEXT])[0].tolist() == small.encode(TEXT)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert (release or "headwater[fast]") in caplog.text
+
+
+def test_long_texts_are_cut_where_no_token_is(small: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [AddedToken("<a b>"), AddedToken("<c>", rstrip=True), AddedToken("<d>", lstrip=True)]
+    wide = Tokenizer(replace(small.vocabulary.with_specials(t.content for t in names), unusual=tuple(names)))
+    text = TEXT + " <a b>  <c>  x  <d> <a b> y" + TEXT
+    expected = [(t.encode(text), t.encode(text, allow_special=True)) for t in (small, wide)]
+    monkeypatch.setattr(gpt2, "_CUT_CHARACTERS", 3)
+    assert [(t.encode(text), t.encode(text, allow_special=True)) for t in (small, wide)] == expected
+
+
+@pytest.mark.slow
+def test_engines_agree_on_every_code_point(original: Tokenizer) -> None:
+    pytest.importorskip("gigatoken")
+    codes = [code for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) != "Cs"]
+    for form in ("a{0}b1{0}2", " {0} {0}!"):
+        texts = [form.format(chr(code)) for code in codes]
+        for start in range(0, len(texts), 100_000):
+            assert all(map(np.array_equal, *both_engines(original, texts[start : start + 100_000])))
+
+
+def test_threads_take_turns_with_an_engine_of_one_caller(small: Tokenizer) -> None:
+    pytest.importorskip("gigatoken")
+    engine = GigatokenEngine(small.vocabulary)
     real, taken = engine._tokenizer, threading.Lock()
 
     class Exclusive:
@@ -252,5 +261,5 @@ def test_threads_take_turns_with_an_engine_of_one_caller() -> None:
 
     engine._tokenizer = Exclusive()
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: engine.encode([b"the river"])[0].tolist(), range(100)))
-    assert found == [tokenizer.encode("the river")] * 100
+        ids = list(pool.map(lambda _: engine.encode([b"the river"])[0].tolist(), range(100)))
+    assert ids == [small.encode("the river")] * 100

@@ -188,3 +188,10 @@ def test_an_older_vocab_txt_in_another_order_is_not_read(tmp_path: Path) -> None
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "again")
     ids = Tokenizer.load(tmp_path / "again").encode(TEXT, allow_special=True)
     assert ids == theirs(TEXT, add_special_tokens=False).input_ids == ours.encode(TEXT, allow_special=True)
+
+
+def test_a_lone_surrogate_is_refused_and_a_pair_is_one_character(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(write_folder(tmp_path / "bert", ["[PAD]", *TOKENS[1:], "\U0001f600"]))
+    assert tokenizer.encode("\ud83d\ude00") == tokenizer.encode("\U0001f600")
+    with pytest.raises(DataError, match=r"text 2 of 2 has the lone surrogate U\+D83D at character 3"):
+        tokenizer.encode_batch(["fine", "the\ud83d"])

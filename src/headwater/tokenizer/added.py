@@ -1,4 +1,4 @@
-"""Tokens that were added to a vocabulary: found in a text before the rest of it is encoded.
+"""Tokens that were added to GPT-1's vocabulary: found in a text before the rest of it is encoded.
 
 Each is one token wherever it occurs. A special one (the end of a text, a speaker) is plain text unless the caller
 allows it. `lstrip` and `rstrip` include the white space next to it, `single_word` requires a border of words on
@@ -10,24 +10,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from headwater.tokenizer.gpt1 import WordCodec
 from headwater.tokenizer.library import RULES, bert_normalizer, whole
 from headwater.tokenizer.vocabulary import AddedToken, Encoded, Vocabulary, join_ids, join_surrogates
-
-if TYPE_CHECKING:
-    from headwater.tokenizer.gpt1 import WordCodec
-    from headwater.tokenizer.gpt2 import ByteLevelCodec
 
 # A text without added tokens is one piece with this id; added tokens follow it.
 _PIECE = 0
 
 
 class AddedCodec:
-    """Text to ids with a codec for ordinary text, and the added tokens between its parts."""
+    """Text to ids with GPT-1's codec for ordinary text, and the added tokens between its parts."""
 
-    def __init__(self, ordinary: ByteLevelCodec | WordCodec, vocabulary: Vocabulary) -> None:
-        self.ordinary = ordinary
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.ordinary = ordinary = WordCodec(vocabulary)
         self.token_bytes = ordinary.token_bytes
         self.decode = ordinary.decode
         self._vocabulary = vocabulary
@@ -68,8 +64,7 @@ class _Splitter:
         from tokenizers import Tokenizer
 
         self._ids = [vocabulary.specials[token.content] for token in added]
-        # Nothing cleans the text of a byte-level tokenizer: a text without a token's characters has no such token.
-        exact = vocabulary.kind == "gpt2" or not any(token.normalized for token in added)
+        exact = not any(token.normalized for token in added)
         self._contents = [token.content for token in added] if exact else None
         entries = [
             {"id": number, **token._asdict(), "special": False} for number, token in enumerate(added, _PIECE + 1)

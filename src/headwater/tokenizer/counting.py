@@ -27,9 +27,8 @@ from headwater.reading import AnyFile, compose, is_compressed, is_table, text_bl
 from headwater.storage import SILENT, Progress, has_manifest, user_files
 from headwater.tokenizer import merges
 from headwater.tokenizer.gpt1 import REMEMBERED, WordSplitter
-from headwater.tokenizer.gpt2 import to_bytes
 from headwater.tokenizer.merges import CompiledCounter, WordCounts
-from headwater.tokenizer.vocabulary import BYTE_ORDER, characters_to_bytes
+from headwater.tokenizer.vocabulary import BYTE_ORDER, as_unicode, characters_to_bytes
 
 BLOCK_BYTES = 1 << 16
 # Each thread has its own counts, so more threads take more memory.
@@ -115,8 +114,7 @@ def read_blocks(sources: Sources, separators: Sequence[str] = ()) -> Iterator[st
 def _blocks(sources: Sources) -> Iterator[str]:
     for source in _each(sources):
         if isinstance(source, str):
-            to_bytes([source])
-            yield source
+            yield from as_unicode([source])
         elif has_manifest(source):
             from headwater.corpus import read_documents
 

@@ -263,6 +263,14 @@ def tokenizer_json(vocabulary: Vocabulary, *, specials: bool) -> str:
     """
     if vocabulary.kind == "foreign":
         return f"{vocabulary.library}\n"
+    return json.dumps(library_content(vocabulary, specials=specials), ensure_ascii=False) + "\n"
+
+
+def library_content(vocabulary: Vocabulary, *, specials: bool = True) -> dict[str, Any]:
+    """Return what `tokenizer_json` writes."""
+    if vocabulary.kind == "foreign":
+        content: dict[str, Any] = json.loads(vocabulary.library)
+        return content
     added = _added_entries(vocabulary) if specials else {}
     ids, merges = vocabulary.ids if specials else vocabulary.plain_ids, [list(pair) for pair in vocabulary.merges]
     if vocabulary.kind == "wordpiece":
@@ -271,8 +279,7 @@ def tokenizer_json(vocabulary: Vocabulary, *, specials: bool) -> str:
         steps = library.gpt2_steps(ids, merges)
     else:
         steps = library.gpt1_steps(ids, merges)
-    entries = [{"id": index, **entry} for index, entry in added.items()]
-    return json.dumps(library.whole(steps, entries), ensure_ascii=False) + "\n"
+    return library.whole(steps, [{"id": index, **entry} for index, entry in added.items()])
 
 
 def _added_entries(vocabulary: Vocabulary) -> dict[int, dict[str, Any]]:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
+
+import numpy as np
 
 from headwater.errors import DataError
 from headwater.reading import read_text
@@ -27,9 +29,8 @@ from headwater.tokenizer.vocabulary import (
     AddedToken,
     Encoded,
     Vocabulary,
+    as_unicode,
     characters_to_bytes,
-    join_ids,
-    join_surrogates,
 )
 
 _BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
@@ -37,6 +38,7 @@ _BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
 _LONGEST_PATTERN = 2_000  # characters of a regular expression
 _MOST_STEPS = 200  # of cleaning, splitting and decoding together
 _MOST_GROWTH = 256  # bytes that these make of one byte
+_CALL_TEXTS = 256
 _FLAGS = {"lstrip", "rstrip", "single_word", "normalized", "special"}
 VOCABULARY_FILE = "vocab.txt"
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -45,20 +47,23 @@ _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_
 class LibraryCodec:
     """Text to ids and back with the `tokenizers` library, by a vocabulary's JSON of it."""
 
-    def __init__(self, vocabulary: Vocabulary, content: dict[str, Any] | None = None) -> None:
-        self.vocabulary = vocabulary
-        self._content: dict[str, Any] = content or json.loads(vocabulary.library)
+    def __init__(self, vocabulary: Vocabulary, content: dict[str, Any]) -> None:
+        self.vocabulary, self._content = vocabulary, content
         self._by_allowed: dict[frozenset[str], Any] = {}
-        model = self._content["model"]
+        model = content["model"]
         # A vocabulary of single characters drops any other one, without a trace in the ids.
         alone = model.get("type") == "BPE" and not model.get("merges") and not model.get("unk_token")
-        self._characters = frozenset(model["vocab"]) if alone and not self._content.get("pre_tokenizer") else None
+        self._characters = frozenset(model["vocab"]) if alone and not content.get("pre_tokenizer") else None
 
     @cached_property
     def token_bytes(self) -> list[bytes]:
         """The bytes that each token adds to a text, after other tokens."""
-        show, specials = _shown(self._content.get("decoder")), self.vocabulary.specials
-        return [token.encode() if token in specials else show(token) for token in self.vocabulary.tokens]
+        show, plain = _shown(self._content.get("decoder")), self.vocabulary.plain_ids
+        return [show(token) if token in plain else token.encode() for token in self.vocabulary.tokens]
+
+    def names(self, allowed: frozenset[str]) -> set[str]:
+        """Return the added tokens that a text may have as such: ordinary ones, and the `allowed` special ones."""
+        return {token.content for token in self.vocabulary.added if not token.special or token.content in allowed}
 
     def library(self, allowed: frozenset[str]) -> Any:
         """Return the library's tokenizer that reads the `allowed` special tokens as such, others as plain text."""
@@ -74,30 +79,48 @@ class LibraryCodec:
             self._by_allowed[allowed] = made
         return self._by_allowed[allowed]
 
+    def cut(self, text: str) -> Iterable[str]:
+        """Return the parts in which a text is encoded: all of it, as any step may look across a cut."""
+        return [text]
+
     def encode_batch(self, texts: Sequence[str], allowed: frozenset[str]) -> list[list[int]]:
         """Return the ids of each text.
 
-        Raises DataError for a character that the vocabulary would lose, and for a text on which the library gives
-        up, as its search with a regular expression does after many tries.
+        Raises DataError for a lone surrogate, for a character that the vocabulary would lose, and for a text on
+        which the library gives up, as its search with a regular expression does after many tries.
         """
-        clean = [
-            text if text.isascii() else join_surrogates(text).encode("utf-8", "replace").decode() for text in texts
-        ]
-        if self._characters is not None:
-            self._require_characters(clean, allowed)
-        encoder = self.library(allowed)
-        repair = "Leave that text out, or use a tokenizer with a simpler pattern"
-        with _library_errors("the tokenizers library gives up on a text", repair):
-            return [encoded.ids for encoded in encoder.encode_batch_fast(clean, add_special_tokens=False)]
+        ids: list[list[int]] = [[] for _ in texts]
+        for owner, part in self._encoded(texts, allowed):
+            ids[owner] = ids[owner] + part if ids[owner] else part
+        return ids
 
     def encode_array(self, texts: Sequence[str], allowed: frozenset[str]) -> Encoded:
         """Return the ids of all texts in one array, and len(texts) + 1 offsets."""
-        return join_ids(self.encode_batch(texts, allowed))
+        parts, counts = [np.zeros(0, np.uint32)], np.zeros(len(texts) + 1, np.int64)
+        for owner, part in self._encoded(texts, allowed):
+            parts.append(np.array(part, np.uint32))
+            counts[owner + 1] += len(part)
+        return np.concatenate(parts), np.cumsum(counts)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of the ids, with special tokens."""
         with _library_errors("the tokenizers library gives up on these ids"):
             return str(self.library(frozenset()).decode(list(ids), skip_special_tokens=False))
+
+    def _encoded(self, texts: Sequence[str], allowed: frozenset[str]) -> Iterator[tuple[int, list[int]]]:
+        """Yield the ids of each part of each text, with the number of the text."""
+        clean = as_unicode(texts)
+        if self._characters is not None:
+            self._require_characters(clean, allowed)
+        encoder = self.library(allowed)
+        parts = [(owner, part) for owner, text in enumerate(clean) for part in self.cut(text)]
+        repair = "Leave that text out, or use a tokenizer with a simpler pattern"
+        for start in range(0, len(parts), _CALL_TEXTS):
+            group = parts[start : start + _CALL_TEXTS]
+            with _library_errors("the tokenizers library gives up on a text", repair):
+                encoded = encoder.encode_batch_fast([part for _, part in group], add_special_tokens=False)
+            for (owner, _), encoding in zip(group, encoded, strict=True):
+                yield owner, encoding.ids
 
     def _require_characters(self, texts: Sequence[str], allowed: frozenset[str]) -> None:
         assert self._characters is not None
@@ -113,10 +136,6 @@ class LibraryCodec:
 
 class WordPieceCodec(LibraryCodec):
     """Text to ids and back for a vocabulary of kind "wordpiece"."""
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        entries = [{"id": vocabulary.specials[t.content], **t._asdict()} for t in vocabulary.added]
-        super().__init__(vocabulary, library.whole(written_bert_steps(vocabulary), entries))
 
     @cached_property
     def token_bytes(self) -> list[bytes]:

@@ -32,10 +32,9 @@ from headwater.storage import (
 )
 from headwater.tokenizer.added import AddedCodec
 from headwater.tokenizer.counting import TEXT_SUFFIXES, as_source, known_bytes, source_files
-from headwater.tokenizer.files import holds_tokenizer, read_folder, read_pair, write_files
+from headwater.tokenizer.files import holds_tokenizer, library_content, read_folder, read_pair, write_files
 from headwater.tokenizer.folder import Roles, TokenizerFiles, default_roles, read_roles
 from headwater.tokenizer.foreign import LibraryCodec, WordPieceCodec
-from headwater.tokenizer.gpt1 import WordCodec
 from headwater.tokenizer.gpt2 import ByteLevelCodec
 from headwater.tokenizer.library import SPECIALS, UNKNOWN_WORD
 from headwater.tokenizer.train import learn_vocabulary
@@ -384,10 +383,7 @@ def _as_texts(texts: Sequence[str]) -> list[str]:
 
 
 def _codec(vocabulary: Vocabulary) -> AddedCodec | LibraryCodec:
-    if vocabulary.kind == "foreign":
-        return LibraryCodec(vocabulary)
-    if vocabulary.kind == "wordpiece":
-        return WordPieceCodec(vocabulary)
-    return AddedCodec(
-        ByteLevelCodec(vocabulary) if vocabulary.kind == "gpt2" else WordCodec(vocabulary), vocabulary
-    )
+    if vocabulary.kind == "gpt1":
+        return AddedCodec(vocabulary)
+    kind = {"gpt2": ByteLevelCodec, "wordpiece": WordPieceCodec, "foreign": LibraryCodec}[vocabulary.kind]
+    return kind(vocabulary, library_content(vocabulary))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -33,6 +34,8 @@ WORD_END = "</w>"
 TASK_TOKENS = ("_start_", "_delimiter_", "_classify_")
 # BERT's special tokens; a masked model with another vocabulary has `MASK` as an additional row.
 PADDING, CLASSIFY, SEPARATOR, MASK = "[PAD]", "[CLS]", "[SEP]", "[MASK]"
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class AddedToken(NamedTuple):
@@ -223,3 +226,21 @@ def join_ids(texts: Sequence[Sequence[int]]) -> Encoded:
 def join_surrogates(text: str) -> str:
     """Join the two halves of each surrogate pair, which are one character; keep lone surrogates."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def as_unicode(texts: Sequence[str]) -> list[str]:
+    """Return the texts with surrogate pairs joined; raise DataError for a lone surrogate, which has no bytes."""
+    unicode: list[str] = []
+    for number, text in enumerate(texts, 1):
+        joined = text if text.isascii() or not _SURROGATE.search(text) else join_surrogates(text)
+        if joined is not text and (lone := _SURROGATE.search(joined)) is not None:
+            which = f"text {number} of {len(texts)}" if len(texts) > 1 else "the text"
+            code = ord(lone[0])
+            # Python reads a byte of the command line that is not UTF-8 as one of these.
+            if 0xDC80 <= code <= 0xDCFF:
+                seen = f"{which} is not UTF-8: byte 0x{code - 0xDC00:02x} at character {lone.start()}"
+            else:
+                seen = f"{which} has the lone surrogate U+{code:04X} at character {lone.start()}"
+            raise DataError(seen, expected="Unicode text", repair="Replace or remove it")
+        unicode.append(joined)
+    return unicode
