@@ -68,15 +68,17 @@ def read_content(folders: Sequence[Path]) -> Content:
     kinds: dict[str, list[tuple[Path, Manifest]]] = {kind: [] for kind in SHOWN}
     for path, manifest in shown:
         kinds.get(manifest.kind, []).append((path, manifest))
-    base, steps = _common_parent(shown), dict[str, dict[str, Any]]()
+    base, steps, known = _common_parent(shown), dict[str, dict[str, Any]](), dict[str, str]()
+    names = {path: _add_steps(lineage(path, known=known), base, steps) for path, _ in shown}
     results = [(read_json(path / "results.json"), path, manifest) for path, manifest in kinds["results"]]
-    models_scored = [_model_place(str(one["model"]), path, manifest, base) for one, path, manifest in results]
+    models_scored = [
+        _model_path(str(one["model"]), path, manifest, base, steps) for one, path, manifest in results
+    ]
     named = Counter(_model_name(model) for model in set(models_scored))
     scored = [
         read_scores(one, _model_name(model) if named[_model_name(model)] == 1 else model)
         for (one, _, _), model in zip(results, models_scored, strict=True)
     ]
-    names = {path: _add_steps(lineage(path), base, steps) for path, _ in shown}
     models = [(path, manifest) for path, manifest in kinds["model"] if (path / "metrics.json").exists()]
     return Content(
         runs=[read_run(path, manifest, names[path]) for path, manifest in kinds["run"]],
@@ -134,8 +136,10 @@ def _common_parent(folders: Sequence[tuple[Path, Manifest]]) -> Path:
         return Path.cwd()
 
 
-def _model_place(model: str, folder: Path, manifest: Manifest, base: Path) -> str:
-    """Return the path of the evaluated model, relative to `base` if it is below it.
+def _model_path(
+    model: str, folder: Path, manifest: Manifest, base: Path, steps: Mapping[str, Mapping[str, Any]]
+) -> str:
+    """Return the path of the evaluated model, relative to `base` if it is below it, else its name in `steps`.
 
     Return `model` for a shipped or hub model, and if the manifest has no model.
     """
@@ -146,7 +150,9 @@ def _model_place(model: str, folder: Path, manifest: Manifest, base: Path) -> st
     if hub_name(path):
         return model
     path = path.parent.resolve() / path.name  # a link keeps its own name
-    return path.relative_to(base).as_posix() if path.is_relative_to(base) else str(path)
+    if path.is_relative_to(base):
+        return path.relative_to(base).as_posix()
+    return next((name for name, step in steps.items() if step["place"] == str(path)), path.name)
 
 
 def _model_name(model: str) -> str:

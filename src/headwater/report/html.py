@@ -7,7 +7,6 @@ from a folder.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from headwater.intervals import Z95
 from headwater.report.content import Content, read_content
 from headwater.report.plots import Series, line_chart
 from headwater.report.scores import EXPONENT_FROM, Bar, ScoreRow, compare
-from headwater.report.training_runs import ZERO_SHOT, RunSummary, differing_keys
+from headwater.report.training_runs import ZERO_SHOT, RunSummary
 from headwater.storage import SILENT, Progress, storage_errors, write_text
 
 _TEMPLATE = "report.html.j2"
@@ -81,12 +80,11 @@ def render(content: Content, title: str, section: str = "") -> str:
         content=content,
         headlines=headlines(content),
         verdict=verdict(content),
-        next_command=next_command(content),
         comparisons=compare(content.scores),
         models=list(dict.fromkeys(score.model for score in content.scores)),
         commands=by_command(content.steps),
-        differing=differing_keys(content.runs),
         charts=charts(content.runs),
+        losses=loss_charts(content.runs),
         sizes=published_models(content.scores),
         section=Markup(section),
     )
@@ -179,29 +177,6 @@ def _best_model(content: Content) -> Bar | None:
     return min((bar for bar in content.bars if bar.is_model), key=lambda bar: bar.value, default=None)
 
 
-def next_command(content: Content) -> str:
-    """Return the command that helps next: more updates for a run behind its yardsticks, else text from the model.
-
-    Of several runs that of the best model. Empty without a run.
-    """
-    runs = {run.name.partition(" from ")[0]: run for run in content.runs}
-    best = _best_model(content)
-    name = best.name if best is not None and best.name in runs else next(iter(runs), "")
-    step = next((step for step in content.steps if step["name"] == name), None)
-    if step is None or name not in runs:
-        return ""
-    run = runs[name]
-    updates = int(run.facts.get("updates", "0").replace(",", ""))
-    is_better = ": better" in verdict(content) or not any(bar.is_model for bar in content.bars)
-    last = str(step["commands"][-1]) if step["commands"] else ""
-    if not run.complete:
-        return last
-    if not is_better and updates and last.startswith("headwater pretrain "):
-        command = re.sub(r" --set steps=\d+", "", last)
-        return f"{command} --set steps={2 * updates}"
-    return f"headwater generate --model {shlex.quote(str(Path(step['place'])))}"
-
-
 def _is_above(score: ScoreRow, bound: float | None) -> bool:
     """Return whether the score's interval is above `bound`; False if there is no bound."""
     return bound is not None and (score.value if score.low is None else score.low) > bound
@@ -220,28 +195,41 @@ def _rounded(score: ScoreRow) -> str:
 
 
 def charts(runs: Sequence[RunSummary]) -> dict[str, tuple[list[Series], Markup]]:
-    """Return lines and drawing of each plot over the tokens read that has lines.
+    """Return lines and drawing of each plot over the tokens read that has lines, but of the losses.
 
     Of the zero-shot scores those that are accuracies or correlations.
     """
     scores = {key for run in runs for key, points in run.curves.items() if all(-1 <= y <= 1 for _, y in points)}
     plots = {
-        "loss, nats a token": {"loss": "training", "validation_loss": "held out"},
         "learning rate": {"learning_rate": ""},
         "gradient norm": {"gradient_norm": ""},
         "score": {key: key.removeprefix(ZERO_SHOT) for key in sorted(scores) if key.startswith(ZERO_SHOT)},
     }
-    drawn = {}
-    for label, names in plots.items():
-        series = [
-            Series(_line_name(run, name, len(runs)), points, marked=key.startswith(("validation", ZERO_SHOT)))
-            for run in runs
-            for key, name in names.items()
-            if (points := run.curves.get(key))
-        ]
-        if drawing := line_chart(series, "tokens read", label):
-            drawn[label] = series, Markup(drawing)
-    return drawn
+    drawn = {label: _chart(runs, names, label, len(runs)) for label, names in plots.items()}
+    return {label: chart for label, chart in drawn.items() if chart[1]}
+
+
+def loss_charts(runs: Sequence[RunSummary]) -> list[tuple[list[Series], Markup]]:
+    """Return a plot of the losses for each tokenizer: those of different ones, a token, are not comparable."""
+    names = {"loss": "training", "validation_loss": "held out"}
+    groups: dict[object, list[RunSummary]] = {}
+    for run in runs:
+        groups.setdefault(run.tokenizer, []).append(run)
+    charts = [_chart(group, names, "loss, nats a token", len(runs)) for group in groups.values()]
+    return [chart for chart in charts if chart[1]]
+
+
+def _chart(
+    runs: Sequence[RunSummary], names: Mapping[str, str], label: str, of_all: int
+) -> tuple[list[Series], Markup]:
+    """Return lines and drawing of curves, by key and name; a line names its run if there are several `of_all`."""
+    series = [
+        Series(_line_name(run, name, of_all), points, marked=key.startswith(("validation", ZERO_SHOT)))
+        for run in runs
+        for key, name in names.items()
+        if (points := run.curves.get(key))
+    ]
+    return series, Markup(line_chart(series, "tokens read", label))
 
 
 def _line_name(run: RunSummary, name: str, runs: int) -> str:

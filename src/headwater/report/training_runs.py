@@ -1,4 +1,4 @@
-"""Read pre-training runs for a report: their curves over the tokens read, and the keys in which they differ.
+"""Read pre-training runs for a report: their sizes, and their curves over the tokens read.
 
 A run that continues from a checkpoint of another one begins where that one had come to.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +21,26 @@ from headwater.storage import Manifest, has_manifest, read_manifest
 _LINE = ("step", "tokens", "loss")  # keys of every line of a journal
 ZERO_SHOT = "zero-shot "  # prefix of scores in the journal
 _MOST_BRANCHES = 20  # of branches of branches
-_NOT_COMPARED = {"device", "tokenizer", "init_from"}  # keys that do not belong to the recipe
+_VOCABULARY = {
+    "tokenizer.json",
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
+}  # files of a tokenizer that decide its ids
 
 
 @dataclass(frozen=True)
 class RunSummary:
     """One pre-training run: its sizes, and its curves over the tokens read, by the keys of its journal.
 
-    settings: its keys, nested ones by path.
+    tokenizer: what identifies it; runs of equal ones have comparable losses.
     """
 
     name: str
     facts: Mapping[str, str]
     complete: bool
     curves: Mapping[str, Sequence[Point]] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    tokenizer: object = None
 
 
 def read_run(path: Path, manifest: Manifest, name: str) -> RunSummary:
@@ -68,7 +72,15 @@ def read_run(path: Path, manifest: Manifest, name: str) -> RunSummary:
         facts["training time"] = duration(float(last.get("seconds", 0)))
     if speeds := sorted(speed for _, speed in curves.get("tokens_per_second", ())):
         facts["speed"] = f"{speeds[len(speeds) // 2]:,.0f} tokens/s"
-    return RunSummary(f"{name} from {parent}" if parent else name, facts, manifest.complete, curves, _flat(config))
+    whole_name = f"{name} from {parent}" if parent else name
+    return RunSummary(whole_name, facts, manifest.complete, curves, _tokenizer(path, manifest))
+
+
+def _tokenizer(run: Path, manifest: Manifest) -> object:
+    """Return the hashes of the tokenizer's files in the tokens folder or, if that is gone, in the model."""
+    tokens = next((entry.path_from(run) for entry in manifest.inputs if entry.role == "tokens"), None)
+    files = read_manifest(tokens).files if tokens is not None and has_manifest(tokens) else manifest.files
+    return tuple(sorted(files[name].sha256 for name in files if name.rpartition("/")[2] in _VOCABULARY))
 
 
 def _bits_per_byte(run: Path, manifest: Manifest, loss: float) -> str:
@@ -100,19 +112,3 @@ def _start(run: Path, manifest: Manifest) -> tuple[int, str]:
         tokens += max((line["tokens"] for line in measured_lines(parent) if line["step"] <= step), default=0)
         run, manifest = parent, read_manifest(parent)
     return tokens, first
-
-
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat
-
-
-def differing_keys(runs: Sequence[RunSummary]) -> list[tuple[str, list[str]]]:
-    """Return the keys in which the recipes of several runs differ, each with the values of the runs."""
-    continued = any("init_from" in run.settings for run in runs)  # its model is that one's: the preset is unused
-    left_out = _NOT_COMPARED | ({"preset"} if continued else set())
-    keys = dict.fromkeys(key for run in runs for key in run.settings if key not in left_out)
-    rows = [(key, ["–" if key not in run.settings else str(run.settings[key]) for run in runs]) for key in keys]
-    return [(key, values) for key, values in rows if any(one != other for one, other in pairwise(values))]
