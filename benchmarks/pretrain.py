@@ -70,7 +70,7 @@ def headwater_step(case: Case, precision: str, _: str, backend: Any = None) -> C
     from headwater.cli import prepare
     from headwater.model import ModelConfig, build_model, preset
     from headwater.pretraining import TokenBatch, l1, masked
-    from headwater.training import Ranks, TrainConfig, Trainer, compile_checked
+    from headwater.training import Ranks, TrainConfig, Trainer, compile_blocks
 
     prepare()  # as the command line does
     shape = dict(zip(("layers", "width", "heads", "context"), case[:4], strict=True)) | {
@@ -82,7 +82,7 @@ def headwater_step(case: Case, precision: str, _: str, backend: Any = None) -> C
     trainer = Trainer(model, masked if case.masked else l1, settings, ranks=ranks, backend=backend)
     ids, targets = batch_of(case)
     batch = TokenBatch(ids, targets, (targets >= 0).float() / (targets >= 0).sum())
-    compile_checked(trainer, [batch], "auto", lambda note: print(note, file=sys.stderr))
+    compile_blocks(trainer, [batch], "auto", lambda note: print(note, file=sys.stderr))
     return lambda: trainer.update([batch]).loss
 
 

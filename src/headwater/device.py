@@ -126,14 +126,6 @@ def cpu_quota() -> float | None:
     return min(quotas, default=None)
 
 
-def cores_in_use() -> float:
-    """Return how many of this process's cores other programs used in the last minute."""
-    if not hasattr(os, "getloadavg"):  # Windows
-        return 0.0
-    free = (os.cpu_count() or 1) - os.getloadavg()[0]
-    return min(float(available_cores()), max(0.0, available_cores() - free))
-
-
 def processor_name() -> str:
     """Return the name of the processor."""
     return _cpu_info("model name") or platform.processor() or platform.machine()

@@ -15,7 +15,7 @@ from headwater.finetuning.model.batches import Batch, inference_batches
 from headwater.finetuning.model.head import l3
 from headwater.model import IGNORE, build_model, preset
 from headwater.pretraining import TokenBatch, l1, masked
-from headwater.training import TrainConfig, Trainer, compile, compile_checked
+from headwater.training import TrainConfig, Trainer, compile, compile_blocks
 
 DELIMITER = 5
 SMALL: dict[str, Any] = {"vocabulary": 61, "context": 12, "width": 32}
@@ -55,8 +55,8 @@ def test_one_graph_serves_every_block(monkeypatch: pytest.MonkeyPatch, name: str
     settings = TrainConfig(steps=5, precision=precision, dropout=config.dropout)
     trainer = Trainer(build_model(config, seed=3), masked if config.is_masked else l1, settings)
     notes: list[str] = []
-    compile_checked(trainer, [batch], "on", notes.append)
-    assert notes == ["compiled: the first batch gives the eager loss"]
+    compile_blocks(trainer, [batch], "on", notes.append)
+    assert notes == ["compiled"]
     for _ in range(2):
         assert trainer.update([batch]).loss > 0
     modes = 0 if name.startswith("lstm") else 2 if config.dropout else 1  # with and without dropout
@@ -106,8 +106,8 @@ def test_one_graph_serves_every_block_and_length_of_fine_tuning(
     assert len(shapes) > 4
     counters.clear()
     notes: list[str] = []
-    compile_checked(trainer, updates[0], "on", notes.append, dynamic=True)
-    assert notes == ["compiled: the first batch gives the eager loss"]
+    compile_blocks(trainer, updates[0], "on", notes.append, dynamic=True)
+    assert notes == ["compiled"]
     for update in updates:
         losses = [one.update(update).loss for one in (trainer, eager)]
         assert losses[0] == pytest.approx(losses[1], rel=0.2 if dropout else 1e-5)  # other masks
@@ -128,8 +128,8 @@ def test_a_second_training_in_a_process_is_compiled_too(monkeypatch: pytest.Monk
         for width in (32, 48):
             trainer, updates, _ = fine_tuning("gpt2-pico", width=width)
             notes: list[str] = []
-            compile_checked(trainer, updates[0], "on", notes.append, dynamic=True)
-            assert notes == ["compiled: the first batch gives the eager loss"]
+            compile_blocks(trainer, updates[0], "on", notes.append, dynamic=True)
+            assert notes == ["compiled"]
             assert trainer.update(updates[1]).loss > 0
             trainer.compute_eagerly()
             pickle.dumps(trainer.model)

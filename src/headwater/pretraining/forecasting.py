@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from headwater.device import available_cores, available_memory, cores_in_use
+from headwater.device import available_memory
 from headwater.display import byte_size
 from headwater.pretraining.cost import Memory, estimate_memory
 from headwater.pretraining.pretraining import build_run, passes_of, passes_text, passes_warning, rate_text
@@ -24,7 +24,6 @@ from headwater.pretraining.tokens.sampler import TokenStream
 from headwater.storage import SILENT, Progress, read_manifest
 from headwater.training import Run, Trainer, process_group
 
-_BUSY = 0.3  # cores used by other programs above which a measured speed is misleading
 _VALIDATED = 5.0  # seconds of a validation that is measured; that of a longer one follows from the updates
 _BUDGET = 20.0  # seconds for all timings, as far as the first sequence leaves a choice
 _SHARE = 4  # of the budget for one timing
@@ -50,7 +49,6 @@ class Forecast:
     memory: Memory
     tokens_per_second: float | None = None
     seconds: float | None = None
-    cores_in_use: float = 0.0  # by other programs, before anything was measured
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -80,9 +78,6 @@ class Forecast:
             rows += [("speed", f"{self.tokens_per_second:,.0f} tokens/s, measured"), ("time", duration)]
         if warning := passes_warning(self.passes):
             rows.append(("warning", warning))
-        if self.cores_in_use >= _BUSY and self.tokens_per_second is not None:
-            others = f"other programs use {self.cores_in_use:.1f} of {available_cores()} cores"
-            rows.append(("warning", f"the machine is busy: {others}. The run is faster without them"))
         rows.append(("advice", self.advice))
         return "\n".join(f"{name:15}{value}" for name, value in rows)
 
@@ -93,10 +88,9 @@ def forecast(config: PretrainConfig, tokens: Path, out: Path, progress: Progress
         resolved = resolve(config, tokens, ranks)
         # The first rank's: all ranks must decide the same, or some would wait for others.
         available = int(ranks.broadcast(available_memory(ranks.device)))
-        busy = cores_in_use() if ranks.device.type == "cpu" else 0.0
         progress.start("measuring memory")
         run = build_run(resolved, tokens, out, ranks, SILENT)
-        result = _without_time(config, resolved, tokens, run, available, busy)
+        result = _without_time(config, resolved, tokens, run, available)
         if result.memory.total > available:
             return result
         progress.finish(f"{byte_size(result.memory.total)} of {byte_size(available)}")
@@ -120,7 +114,7 @@ def seconds_per_update(config: PretrainConfig, tokens: Path) -> float:
 
 
 def _without_time(
-    asked: PretrainConfig, config: PretrainConfig, tokens: Path, run: Run, available: int, busy: float
+    asked: PretrainConfig, config: PretrainConfig, tokens: Path, run: Run, available: int
 ) -> Forecast:
     """Return the sizes of a run, its memory, measured, and whether that fits."""
     assert config.micro_batch is not None
@@ -144,7 +138,6 @@ def _without_time(
         learning_rate=rate_text(asked, config),
         micro_batch=config.micro_batch,
         available=available,
-        cores_in_use=busy,
         advice=advice,
         memory=memory,
     )

@@ -1,4 +1,4 @@
-from .compile import compile_checked
+from .compile import compile_blocks
 from .config import AdamForm, TrainConfig, TrainingPrecision
 from .journal import read_journal
 from .loop import Objective, Trainer, choose_precision, resolve_precision
@@ -22,7 +22,7 @@ __all__ = [
     "Trainer",
     "TrainingPrecision",
     "choose_precision",
-    "compile_checked",
+    "compile_blocks",
     "matmul_rate",
     "process_group",
     "read_journal",

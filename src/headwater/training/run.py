@@ -24,7 +24,7 @@ from torch import Tensor
 from headwater.errors import StorageError, TrainingError
 from headwater.storage import SILENT, Progress
 from headwater.training.checkpoint import Checkpoints
-from headwater.training.compile import arithmetic, compile_checked
+from headwater.training.compile import arithmetic, compile_blocks
 from headwater.training.config import TrainConfig
 from headwater.training.journal import Journal, open_tracker, read_journal
 from headwater.training.loop import SUSPECTS, Trainer, UpdateResult
@@ -46,7 +46,7 @@ class Run:
 
     validate: measures the current weights, always on the same data. measured_after: the updates to validate after,
     besides the last one; None is every `validate_every`. patience: stop after so many validations without a better
-    one. flops_per_token: None omits the utilization from the journal. dynamic: see `compile_checked`. follow:
+    one. flops_per_token: None omits the utilization from the journal. dynamic: see `compile_blocks`. follow:
     called after every update, returns more figures for the journal. describe: writes into a checkpoint what makes
     it a model folder.
     """
@@ -93,7 +93,7 @@ class Run:
         with arithmetic(trainer.ranks.device, deterministic=config.deterministic):
             if not self._is_over():
                 batches = self.read(trainer.step)
-                compile_checked(trainer, batches, config.compile, self.progress.note, dynamic=self.dynamic)
+                compile_blocks(trainer, batches, config.compile, self.progress.note, dynamic=self.dynamic)
             yield
 
     def train(self) -> None:
