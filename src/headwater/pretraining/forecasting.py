@@ -68,6 +68,7 @@ class Forecast:
             ("weights", byte_size(memory.weights)),
             ("optimizer", byte_size(memory.optimizer)),
             ("gradients", byte_size(memory.gradients)),
+            *([("checkpoint", byte_size(memory.checkpoint))] if memory.checkpoint else []),
             ("activations", f"{byte_size(memory.activations)} at micro_batch = {self.micro_batch}"),
             ("loss", f"{byte_size(memory.workspace)} temporarily"),
             ("total", f"{byte_size(memory.total)} of {byte_size(self.available)} available"),

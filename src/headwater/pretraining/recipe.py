@@ -19,7 +19,7 @@ from headwater.pretraining.samples import require_samples
 from headwater.pretraining.tokens.sampler import TokenStream, too_short
 from headwater.storage import Manifest, open_folder
 from headwater.tokenizer import Tokenizer
-from headwater.training import Ranks, TrainConfig, resolve_precision, transfer_rate
+from headwater.training import Ranks, TrainConfig, choose_precision, resolve_precision, transfer_rate
 
 
 def _existing_preset(name: str) -> str:
@@ -116,7 +116,9 @@ def resolve(
         )
     config = config.model_copy(update={"context": window, "model": model.to_dict(), "dropout": model.dropout})
     _require_consistent(config, tokens, packed, ranks)
-    require_memory(model, ranks, sharded=config.shard, optimizer=config.optimizer)
+    config = resolve_precision(config, begun, ranks.device)
+    dtype = choose_precision(config.precision, ranks.device)
+    require_memory(model, ranks, dtype, sharded=config.shard, optimizer=config.optimizer)
     steps = config.steps
     if config.epochs is not None:
         windows = TokenStream(tokens, "train", window, packed).windows
@@ -127,8 +129,7 @@ def resolve(
     # A resumed run keeps its micro-batch: another one would round differently.
     micro_batch = config.micro_batch or (begun.micro_batch if begun else None)
     if micro_batch is None:
-        micro_batch = max(1, fitting_tokens(model, ranks, sharded=config.shard) // window)
-    config = resolve_precision(config, begun, ranks.device)
+        micro_batch = max(1, fitting_tokens(model, ranks, dtype, sharded=config.shard) // window)
     return config.model_copy(
         update={
             "steps": steps,

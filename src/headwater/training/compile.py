@@ -60,6 +60,7 @@ def compile_blocks(
             # `block.compile()` would include the hooks that gather a sharded block in the graph.
             vars(block)["forward"] = MethodType(forward, block)
         replace(trainer.backend, compiler=_COMPILER).assign_to(trainer.model)
+        trainer.model.train()
         with preserved_random_state(trainer.ranks.device):
             trainer.loss(micro_batches[0])[0].backward()
     except Exception as error:  # whatever a missing or broken compiler raises
