@@ -88,3 +88,9 @@ def test_every_path_that_contributing_names_exists() -> None:
     named |= set(re.findall(r"(?<=[ `])(?:tests|tools|benchmarks|examples)/[\w./]*\w", text))
     for path in sorted(named):
         assert (ROOT / path).exists() or (PACKAGE / path).exists(), path
+
+
+def test_both_packages_and_the_citation_have_one_version() -> None:
+    named = re.compile(r'^version(?: = "|: )([\d.]+)', re.M)
+    files = ("pyproject.toml", "papers/pyproject.toml", "CITATION.cff")
+    assert len({named.search(read(name))[1] for name in files}) == 1  # type: ignore[index]
