@@ -25,6 +25,18 @@ HELLASWAG = """{"activity_label": "Water", "ctx_a": "the river", "ctx_b": "of", 
 "endings": ["the lake", "a stream", "to", "north"]}
 """
 
+# A task of a user's own.
+CONTINUATION = """
+kind = "choice"
+benchmark = "continuation.four"
+summary = "which of four texts continues a context"
+files = ["continuation.jsonl"]
+where = "Write it"
+context = "{context}{question}"
+separator = ""
+readings = ["mean", "gain"]
+"""
+
 
 class World(NamedTuple):
     root: Path
@@ -51,8 +63,10 @@ def make_world(root: Path) -> World:
     for label in (0, 3, 2, 1, 0):
         answers = [sentences(random, 2) for _ in range(4)]
         rows.append({"context": sentences(random, 1) + "\n\n", "question": "", "answers": answers, "label": label})
-    with Stage(root / "labels", kind="labels", config={"task": "continuation"}, inputs={}).write() as work:
-        (work / "validation.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (root / "labels").mkdir()
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (root / "labels" / "continuation.jsonl").write_text(text, encoding="utf-8")
+    (root / "continuation.toml").write_text(CONTINUATION, encoding="utf-8")
     wide = save_random(root / "wide", tokenizer, context=640)
     return World(root, save_random(root / "model", tokenizer), root / "tokens", root / "labels", wide)
 

@@ -80,7 +80,7 @@ def test_choices_are_those_of_a_plain_computation(world: Any, tmp_path: Path, ho
     end = tokenizer.end_of_text
     assert end is not None
     records = list(read_examples(tmp_path / "out", f"continuation.four.{how}"))
-    lines = (world.labels / "validation.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (world.labels / "continuation.jsonl").read_text(encoding="utf-8").splitlines()
     for line, record in zip(lines, records, strict=True):
         row = json.loads(line)
         assert record["example"]["answers"] == row["answers"]
@@ -189,7 +189,7 @@ def test_a_missing_set_is_skipped_with_a_note(world: Any, tmp_path: Path) -> Non
     assert [result.protocol for result in results.results] == ["heldout.bits-per-byte"]
     (skipped,) = results.skipped
     assert skipped.protocol == "continuation.four.mean"
-    assert "headwater corpus labels" in skipped.reason
+    assert "continuation.jsonl was not found" in skipped.reason
     assert Results.read(tmp_path / "out") == results
 
 
@@ -352,37 +352,6 @@ def test_tokens_of_another_tokenizer_are_skipped(world: Any, tmp_path: Path) -> 
     assert "continuation.four.mean" in {one.protocol for one in found.results}
 
 
-def test_matthews_correlation_is_not_compared_by_likelihood(world: Any, tmp_path: Path) -> None:
-    write_cola(tmp_path)
-    evaluate(world.model, ["cola.mean-log-probability"], tmp_path, tmp_path / "out")
-    with pytest.raises(MismatchError, match="matthews: it is not a mean or a rate over examples"):
-        compare(tmp_path / "out", tmp_path / "out")
-
-
-def write_cola(folder: Path) -> None:
-    (folder / "CoLA").mkdir()
-    (folder / "CoLA/train.tsv").write_text("x\t1\t\tthe river flows\nx\t0\t*\tlake of slowly\n")
-    sentence = "the stream flows north very slowly to the lake of the river"
-    (folder / "CoLA/dev.tsv").write_text(f"x\t1\t\t{sentence}\nx\t0\t*\tlake of of slowly\n")
-
-
-def test_a_score_is_kept_if_all_its_examples_overlap(
-    world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_cola(tmp_path)
-    sentence = (tmp_path / "CoLA/dev.tsv").read_text(encoding="utf-8").partition("\n")[0].rpartition("\t")[2]
-    with Stage(tmp_path / "corpus", kind="corpus", config={}, inputs={}).write() as work:
-        write_documents([Document(id="0" * 32, text=sentence)], work)
-    task = ["cola.mean-log-probability"]
-    found = evaluate(world.model, task, tmp_path, tmp_path / "out", overlap=tmp_path / "corpus", limit=1).results
-    assert [one.metric for one in found] == ["matthews", "accuracy"]
-    assert found[0].details["overlap"] == {"mean": 1.0, "examples": 1}  # the tuning sentences are not measured
-    folders = ["--model", str(world.model), "--data", str(tmp_path), "--out", str(tmp_path / "out")]
-    asked = ["evaluate", *folders, "--tasks", *task, "--overlap", str(tmp_path / "corpus"), "--limit", "1"]
-    assert main(asked) == 0
-    assert "all overlap with the training text" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     "unused", [["--out", "x"], ["--limit", "3"], ["--device", "auto"], ["--set", "a=1"], ["--overlap", "c"]]
 )
@@ -392,13 +361,6 @@ def test_options_of_scoring_are_refused_where_nothing_is_scored(
     for asked in (["--compare", "a", "b"], ["--list"]):
         assert main(["evaluate", *asked, *unused]) == 2
         assert f"{asked[0]} does not use {unused[0]}. Leave it out." in capsys.readouterr().err
-
-
-def test_chance_counts_the_candidates_of_each_schema(world: Any, tmp_path: Path) -> None:
-    schema = "One saw two when [MASK] came .\n[MASK]\n{}\none\n\n"
-    (tmp_path / "PDP.txt").write_text(schema.format("one,two") + schema.format("one,two,three,four"))
-    (result,) = evaluate(world.model, ["pdp.full"], tmp_path, tmp_path / "out").results
-    assert result.chance == (1 / 2 + 1 / 4) / 2
 
 
 def test_scores_that_are_not_finite_are_refused(world: Any, tmp_path: Path) -> None:
@@ -489,15 +451,6 @@ def test_limit_takes_the_first_examples(world: Any, tmp_path: Path) -> None:
     assert result.details["available"] > 2
 
 
-def test_a_limit_counts_the_examples_that_are_measured(world: Any, tmp_path: Path) -> None:
-    write_cola(tmp_path)
-    name = "cola.mean-log-probability"  # which reads sentences to choose a threshold first
-    (result, _) = evaluate(world.model, [name], tmp_path, tmp_path / "out", limit=1).results
-    (whole, _) = evaluate(world.model, [name], tmp_path, tmp_path / "all").results
-    assert result.examples == f"1 of {whole.count:,} examples"
-    assert whole.examples == f"{whole.count:,} examples"
-
-
 def test_the_name_of_a_protocol_selects_it_alone() -> None:
     assert [task.protocol for task in select(["lambada.openai.whole-word"])] == ["lambada.openai.whole-word"]
     assert len(select(["lambada.openai"])) == 3
@@ -506,7 +459,7 @@ def test_the_name_of_a_protocol_selects_it_alone() -> None:
 def test_a_task_without_a_score_fails_and_the_rest_is_kept(
     world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_cola(tmp_path)
+    (tmp_path / "lambada_test.jsonl").write_text('{"text": "the river flows"}\n', encoding="utf-8")
     out = tmp_path / "out"
     folders = [
         "--model",
@@ -518,16 +471,16 @@ def test_a_task_without_a_score_fails_and_the_rest_is_kept(
         "--out",
         str(out),
     ]
-    # Of cola, this model can be asked for one protocol only, which is no failure.
-    assert main(["evaluate", *folders, "--tasks", "cola", "--limit", "1"]) == 0
+    # Of LAMBADA, only one of the files is there, which is no failure.
+    assert main(["evaluate", *folders, "--tasks", "lambada", "--limit", "1"]) == 0
     folders[-1] = str(out.with_name("two"))
     assert main(["evaluate", *folders, "--tasks", "continuation.four,hellaswag", "--limit", "1"]) == 1
     error = capsys.readouterr().err
     assert "hellaswag: no score, for the reason above" in error
     assert len(Results.read(out.with_name("two")).results) == 2
-    (tmp_path / "CoLA/dev.tsv").write_text("damaged\n", encoding="utf-8")
+    (tmp_path / "lambada_test.jsonl").write_text("damaged\n", encoding="utf-8")
     folders[-1] = str(out.with_name("three"))
-    assert main(["evaluate", *folders, "--tasks", "continuation.four,cola.mean-log-probability"]) == 1
+    assert main(["evaluate", *folders, "--tasks", "continuation.four,lambada.openai.last-token"]) == 1
 
 
 def test_the_bytes_of_a_stream_are_the_text_that_was_packed(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:

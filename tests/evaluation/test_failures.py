@@ -128,13 +128,13 @@ def test_one_odd_line_is_left_out_and_the_rest_is_scored(world: Any, tmp_path: P
     assert "does not have two words" in results.skipped[0].reason
 
 
-def test_a_damaged_folder_is_skipped_with_its_reason(world: Any, tmp_path: Path) -> None:
+def test_a_damaged_table_is_skipped_with_its_reason(world: Any, tmp_path: Path) -> None:
     damaged = Path(shutil.copytree(world.labels, tmp_path / "labels"))
-    (damaged / "validation.jsonl").write_text("{}\n")
+    (damaged / "continuation.jsonl").write_text("{}\n")
     data = [damaged, world.tokens]
     results = evaluate(world.model, ["continuation.four", "heldout"], data, tmp_path / "out")
     assert [result.protocol for result in results.results] == ["heldout.bits-per-byte"]
-    assert "validation.jsonl" in results.skipped[0].reason
+    assert "continuation.jsonl" in results.skipped[0].reason
 
 
 def test_an_answer_of_one_token_counts_where_a_text_has_no_start(
@@ -148,7 +148,7 @@ def test_an_answer_of_one_token_counts_where_a_text_has_no_start(
     lm = load(world.model)
     (task,) = select([str(tmp_path / "one.toml")])
     written: list[Any] = []
-    outcome = run_task(task, {"labels": tmp_path / "rows.jsonl"}, lm, write=written.append)
+    outcome = run_task(task, {"rows": tmp_path / "rows.jsonl"}, lm, write=written.append)
     assert outcome.left_out is None
     answers = written[0]["answers"]
     lengths = [len(answer["log_probabilities"]) for answer in answers[:3]]

@@ -49,7 +49,7 @@ def test_a_choice_file_is_scored_in_each_reading(world: Any, described: Path, tm
 @pytest.mark.parametrize(("reading", "chosen"), [("total", 1), ("mean", 0), ("per-character", 1), ("gain", 0)])
 def test_each_reading_has_its_own_value(described: Path, reading: str, chosen: int) -> None:
     task = next(task for task in read_task_file(described) if task.protocol == f"capitals.{reading}")
-    (example, *_) = task.read({"labels": described.with_suffix(".csv")}, None)  # type: ignore[arg-type]
+    (example, *_) = task.read({"rows": described.with_suffix(".csv")}, None)  # type: ignore[arg-type]
     greedy = (False, False, False)
     answers = [Scored((-1.0, -1.0, -1.0), greedy), Scored((-2.0,), greedy)]  # Paris, Marseille
     if reading == "gain":
@@ -106,7 +106,7 @@ def test_a_wrong_row_is_named(described: Path, row: str, message: str) -> None:
     path = described.with_suffix(".csv")
     path.write_text(ROWS + row + "\n", encoding="utf-8")
     with pytest.raises(DataError, match=message):
-        read_task_file(described)[0].read({"labels": path}, None)  # type: ignore[arg-type]
+        read_task_file(described)[0].read({"rows": path}, None)  # type: ignore[arg-type]
 
 
 def test_the_kinds_take_the_same_common_keys(tmp_path: Path) -> None:

@@ -137,8 +137,6 @@ class ChoiceFile(TaskFile):
     """A task file of the kind `choice`."""
 
     kind: Literal["choice"]
-    labels: str = ""
-    """The task of a labels folder, which is read instead of `files`."""
     context: str = "{context}"
     """The text before the answers; {NAME} is a column."""
     answers: str | tuple[str, ...] = "answers"
@@ -154,13 +152,7 @@ class ChoiceFile(TaskFile):
 
     def tasks(self) -> list[Choice]:
         """Return a protocol for each way of scoring."""
-        source = Source(
-            "labels",
-            names=self.files,
-            kind="labels" if self.labels else "",
-            settings={"task": self.labels} if self.labels else {},
-            where=self.where,
-        )
+        source = Source("rows", names=self.files, where=self.where)
         return [
             Choice(
                 self.benchmark,
@@ -177,8 +169,6 @@ class ChoiceFile(TaskFile):
         ]
 
     def _questions(self, path: Path) -> Iterator[Example]:
-        if path.is_dir():
-            path /= "validation.jsonl"
         for count, (number, row) in enumerate(open_table(path).rows, start=1):
             content = self._content(row, number, path)
             yield Example(str(count), content, text=content["answers"][content["label"]])

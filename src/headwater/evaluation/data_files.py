@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,13 +24,12 @@ class Source:
     """A file or folder that a task reads: its role, its possible names, and where to download it.
 
     names: endings of paths, best first, such as `lambada_test.jsonl` or `wikitext-2/wiki.test.tokens`; the name of
-    a folder ends in "/". kind: a Headwater folder of this kind whose configuration has `settings`.
+    a folder ends in "/". kind: a Headwater folder of this kind.
     """
 
     role: str
     names: tuple[str, ...] = ()
     kind: str = ""
-    settings: Mapping[str, str] = field(default_factory=dict)
     where: str = ""
     needed: bool = True
 
@@ -81,7 +80,7 @@ class DataFiles:
         named = [path for path in self._data if has_manifest(path)]
         below = (list(dict.fromkeys(p.parent for p in paths)) for paths in self._below)
         for several in [named, *below] if source.kind else []:
-            folders = [path for path in several if _is_kind(path, source)]
+            folders = [path for path in several if has_manifest(path) and read_manifest(path).kind == source.kind]
             if len(folders) > 1:
                 folders = [path for path in folders if self._suits(path)] or folders
             if len(folders) > 1:
@@ -101,15 +100,6 @@ class DataFiles:
                     if candidate.parts[-len(wanted) :] == wanted:
                         return candidate
         return None
-
-
-def _is_kind(folder: Path, source: Source) -> bool:
-    if not has_manifest(folder):
-        return False
-    manifest = read_manifest(folder)
-    return manifest.kind == source.kind and all(
-        str(manifest.config.get(key)) == value for key, value in source.settings.items()
-    )
 
 
 def _below(folder: Path, depth: int) -> Iterable[Path]:

@@ -104,7 +104,7 @@ def evaluate(
     """Evaluate the model in a folder, or one that ships, and write the results folder `out` unless it is complete.
 
     tasks: protocol names, prefixes of them that end before a dot, or task files.
-    data: the folders of the official files, or Headwater's tokens and labels folders. limit: the number of
+    data: the folders of the official files, or a tokens folder. limit: the number of
     examples of each protocol. overlap: a training corpus; each result then also has the score without the examples
     that share 8-grams with it (GPT-2 section 4). Call it again to resume after an interruption.
     allow_empty: write results without scores if no protocol can be scored.

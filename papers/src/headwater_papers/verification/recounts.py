@@ -292,19 +292,6 @@ def held_out(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[li
         yield [window[0] for window in scored]
 
 
-@recounts("continuation.four.mean", "continuation.four.gain")
-def choice(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[PeerAnswer]]:
-    """Score each continuation; for `.gain` also without its context."""
-    for line in files.lines("labels-continuation/validation.jsonl"):
-        row = json.loads(line)
-        prompt = row["context"] + row["question"]
-        cut = [peer.split(prompt, answer, own=protocol.endswith("mean")) for answer in row["answers"]]
-        head, tails = cut[0][0], [tail for _, tail in cut]
-        tails = [tail[: max(peer.context + 1 - len(head), peer.context // 2)] for tail in tails]
-        asked: list[PeerAnswer] = [peer.after(head, tail) for tail in tails]
-        yield asked + ([peer.after([peer.end], tail) for tail in tails] if protocol.endswith("gain") else [])
-
-
 @recounts("natural-questions.question-type")
 def question_types(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[PeerAnswer]]:
     """Return no answers: the baseline uses no model."""

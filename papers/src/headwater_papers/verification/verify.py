@@ -31,7 +31,7 @@ _INCOMPLETE = "\ufffd"  # transformers decodes an incomplete character to this
 def substitutes(files: Files, folder: Path, tokenizer: Any, limit: int) -> None:
     """Write `limit` examples of each set that may not be redistributed, in its official format, from other texts.
 
-    CBT, CoQA, RACE-high, HellaSwag, 1BW, text8, WikiText-103, a tokens folder, and labels folders.
+    CBT, CoQA, RACE-high, HellaSwag, 1BW, text8, WikiText-103, a tokens folder.
     """
     passages = files.lines("lambada_development_plain_text.txt")
     _stories([part.strip() for line in passages for part in line.split(" . ")], folder, limit)
@@ -95,7 +95,7 @@ def _endings(passages: Sequence[str], limit: int) -> Iterator[str]:
 
 
 def _own_folders(passages: Sequence[str], folder: Path, tokenizer: Any, limit: int) -> None:
-    """Write a tokens folder with `limit` held-out documents, and labels folders with as many questions."""
+    """Write a tokens folder with `limit` held-out documents."""
     from headwater.corpus import Document, write_documents
     from headwater.pretraining import pack
     from headwater.storage import Stage
@@ -106,16 +106,6 @@ def _own_folders(passages: Sequence[str], folder: Path, tokenizer: Any, limit: i
     with Stage(folder / "tokenizer", kind="tokenizer", config={}, inputs={}).write() as work:
         tokenizer.save(work)
     pack(folder / "corpus", folder / "tokenizer", folder / "tokens", 0.3)
-    rows = []
-    for number in range(limit):
-        one, *others = passages[4 * number : 4 * number + 4]
-        context, _, answer = one.partition(" . ")
-        answers = [answer, *others]
-        rows.append({"context": f"{context} .\n\n", "question": "", "answers": answers, "label": 0})
-    labels = Stage(folder / "labels-continuation", kind="labels", config={"task": "continuation"}, inputs={})
-    with labels.write() as work:
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
-        (work / "validation.jsonl").write_text(lines, encoding="utf-8")
 
 
 def digests(data: Sequence[Path], work: Path, limit: int = 3) -> dict[str, str]:
