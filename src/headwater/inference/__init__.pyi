@@ -1,5 +1,5 @@
 from .engine import Engine, Generation
-from .inside import Floats, HeadSteps, Inside, Units, continue_greedily, look_inside
+from .inspection import Floats, HeadSteps, Inside, Units, continue_greedily, look_inside
 from .language_model import LanguageModel, fresh_seed, load
 from .masked import evaluated, fill, framed
 from .network import DecodeRow, Network, Precision, PromptChunk, Runner

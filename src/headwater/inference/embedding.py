@@ -31,16 +31,7 @@ if TYPE_CHECKING:
 
 MODULES, SETTINGS = "modules.json", ("sentence_bert_config.json", "config_sentence_transformers.json")
 _TOKENIZER = "tokenizer_config.json"
-MEAN, FIRST, LARGEST, LAST = "mean", "cls", "max", "lasttoken"
-# Names of poolings in files of before sentence-transformers 5.
-_OLD_NAMES = {
-    "pooling_mode_cls_token": FIRST,
-    "pooling_mode_mean_tokens": MEAN,
-    "pooling_mode_max_tokens": LARGEST,
-    "pooling_mode_lasttoken": LAST,
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-}
+MEAN, FIRST = "mean", "cls"
 _BATCH_TOKENS = 4_096  # padding included
 _LEAST = 1e-12  # instead of dividing by zero
 
@@ -49,14 +40,14 @@ _LEAST = 1e-12  # instead of dividing by zero
 class EmbeddingRule:
     """How a text becomes a vector.
 
-    most_tokens: a longer text is cut, with the tokens around it counted; None: to the model's context. source: the
-    folder of sentence-transformers that says so.
+    most_tokens: a longer text is cut, with the tokens around it counted; None: to the model's context.
+    unsupported: parts of the rule that change the vector. source: the folder with the rule.
     """
 
     pooling: str = MEAN
     normalize: bool = False
     most_tokens: int | None = None
-    unknown: str = ""  # a module that changes the vector and is not supported
+    unsupported: str = ""
     source: Path | None = None
 
     @classmethod
@@ -64,27 +55,28 @@ class EmbeddingRule:
         """Return the rule of a model folder: the mean, if it is not a folder of sentence-transformers."""
         if not (folder / MODULES).is_file():
             return cls()
-        pooling, normalize, unknown = FIRST, False, ""
-        for module in _modules(folder):
-            kind = str(module.get("type", "")).rpartition(".")[2]
-            if kind == "Pooling":
-                pooling = _pooling(read_object(folder / str(module.get("path")) / "config.json"))
-            elif kind == "Normalize":
-                normalize = True
-            elif kind not in ("Transformer", "Dropout"):
-                unknown = kind
-        settings = read_object(folder / SETTINGS[0])
-        unknown = unknown or ("do_lower_case" if settings.get("do_lower_case") else "")
+        kinds = {str(module.get("type", "")).rpartition(".")[2]: module for module in _modules(folder)}
+        pooling, settings = FIRST, read_object(folder / SETTINGS[0])
+        if "Pooling" in kinds:
+            config = read_object(folder / str(kinds["Pooling"].get("path")) / "config.json")
+            # In files of before sentence-transformers 5, each pooling is a switch.
+            switches = [key for key, value in config.items() if key.startswith("pooling_mode_") and value is True]
+            named = (
+                " and ".join(switches).removeprefix("pooling_mode_").removesuffix("_token").removesuffix("_tokens")
+            )
+            pooling = str(config.get("pooling_mode") or named or MEAN)
+        others = kinds.keys() - {"Transformer", "Pooling", "Normalize", "Dropout"}
+        others |= ({"do_lower_case"} if settings.get("do_lower_case") else set()) | ({pooling} - {MEAN, FIRST})
         limits = settings.get("max_seq_length"), read_object(folder / _TOKENIZER).get("model_max_length")
         most = next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
-        return cls(pooling, normalize, most, unknown, folder)
+        return cls(pooling, "Normalize" in kinds, most, ", ".join(sorted(others)), folder)
 
     def require_known(self) -> None:
         """Raise FolderError for a folder with a module or a pooling that is not supported."""
-        if self.unknown or self.pooling not in (MEAN, FIRST, LARGEST, LAST):
+        if self.unsupported:
             raise FolderError(
-                f"{self.source} has {self.unknown or self.pooling} among its modules",
-                expected="Transformer, Pooling (mean, cls, max or lasttoken) and Normalize",
+                f"{self.source} has {self.unsupported} among its modules",
+                expected=f"Transformer, Pooling ({MEAN} or {FIRST}) and Normalize",
                 repair="Read it with sentence-transformers",
             )
 
@@ -153,11 +145,7 @@ def pool(hidden: Tensor, lengths: Tensor, pooling: str = MEAN) -> Tensor:
     """Return one vector a sequence, padded on the right: (sequences, time, width) -> (sequences, width)."""
     if pooling == FIRST:
         return hidden[:, 0]
-    if pooling == LAST:
-        return hidden[torch.arange(len(hidden), device=hidden.device), lengths - 1]
     real = (torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None])[:, :, None]
-    if pooling == LARGEST:
-        return hidden.masked_fill(~real, -torch.inf).amax(dim=1)
     return (hidden * real).sum(dim=1) / lengths[:, None]
 
 
@@ -165,12 +153,6 @@ def unit(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Return vectors of length 1 in the same directions."""
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)  # squares may exceed float32
     return (vectors / lengths.clip(_LEAST)).astype(np.float32)
-
-
-def _pooling(config: dict[str, Any]) -> str:
-    given = config.get("pooling_mode")
-    modes = [given] if isinstance(given, str) else [name for key, name in _OLD_NAMES.items() if config.get(key)]
-    return str(modes[0]) if len(modes) == 1 else " and ".join(map(str, modes)) or MEAN
 
 
 def _modules(folder: Path) -> list[dict[str, Any]]:
