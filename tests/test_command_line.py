@@ -16,6 +16,10 @@ from typer.main import get_command
 from headwater import config
 from headwater.cli import console
 from headwater.cli.main import COMMANDS, LazyGroup, main
+from headwater.errors import UsageError
+from headwater.reading import expand_home
+from headwater.storage import Stage
+from headwater.tokenizer import Tokenizer
 
 
 def test_a_group_without_its_command_prints_its_help_once(capfd: pytest.CaptureFixture[str]) -> None:
@@ -286,3 +290,30 @@ def test_a_device_that_is_not_there_is_named(
     assert main([*arguments, "--device", "quantum"]) == 2
     assert "device 'quantum' cannot be used" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
+
+
+def test_tilde_is_the_home_folder_in_every_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A shell leaves it in `--out=~/run`, and a folder named `~` was made."""
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    text = tmp_path / "home" / "text.txt"
+    text.parent.mkdir()
+    text.write_text("The river runs to the sea. " * 40)
+    assert main(["corpus", "build", "~/text.txt", "--out=~/corpus"]) == 0
+    assert main(["tokenizer", "train", "~/corpus", "--vocab-size=300", "--out=~/tokenizer"]) == 0
+    capsys.readouterr()
+    assert main(["tokenizer", "encode", "~/x", "--tokenizer=~/tokenizer", "--json"]) == 0
+    ids = json.loads(capsys.readouterr().out)["ids"]
+    tokenizer = Tokenizer.load("~/tokenizer")
+    assert tokenizer.decode(ids) == "~/x", "a text stays as it is"
+    tokenizer.save("~/again")
+    assert Tokenizer.load(text.parent / "again").identity == tokenizer.identity
+    with pytest.raises(UsageError, match="would be a folder named ~"):
+        Stage(Path("~/run"), kind="run", config={}, inputs={})
+    assert list(Path().iterdir()) == []
+    assert expand_home("rivers=~/run") == f"rivers={tmp_path / 'home'}/run"
+    assert expand_home("a~/b") == "a~/b"

@@ -14,6 +14,8 @@ import select
 import signal
 import sys
 from contextlib import suppress
+from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -53,6 +55,13 @@ COMMANDS = {
 _NO_MEMORY = re.compile("can't allocate memory|out of memory|can't start new thread")
 
 
+# Parameters of commands that are paths, or else URLs or names of models.
+_PATHS = {
+    *("model", "tokenizer", "init_from", "sources", "out", "dumps", "links", "corpus", "first", "second"),
+    *("folder", "recipe"),
+}
+
+
 class _Stopped(Exception):
     """Ctrl-C with a message; Typer would keep only an exit status."""
 
@@ -77,9 +86,13 @@ class LazyGroup(TyperGroup):
         if not isinstance(function, typer.Typer):
             group = typer.Typer(add_completion=False)
             group.command()(function)
+        for info in group.registered_commands:
+            if not hasattr(info.callback, "__wrapped__"):
+                info.callback = _with_home(info.callback)
         command = get_command(group)
         command.name = cmd_name
-        _hide_flag_types(command)
+        if ctx is not None:
+            _hide_flag_types(command, ctx)
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -112,13 +125,31 @@ class LazyGroup(TyperGroup):
         print(overview())
 
 
-def _hide_flag_types(command: Any) -> None:
+def _with_home(function: Any) -> Any:
+    """Return a command that expands `~` in its paths and names of models: a shell does not in `--out=~/run`."""
+
+    @wraps(function)
+    def command(**parameters: Any) -> Any:
+        return function(**{name: _expanded(name, value) for name, value in parameters.items()})
+
+    return command
+
+
+def _expanded(name: str, value: Any) -> Any:
+    from headwater.reading import expand_home
+
+    if isinstance(value, list):
+        return [_expanded(name, item) for item in value]
+    return expand_home(value) if isinstance(value, Path) or (isinstance(value, str) and name in _PATHS) else value
+
+
+def _hide_flag_types(command: Any, context: Any) -> None:
     """Leave out the type of options that take no value: Typer shows `<bool>` next to each of these."""
-    for parameter in command.params:
+    for parameter in [*command.params, command.get_help_option(context)]:
         if getattr(parameter, "is_flag", False):
             parameter.metavar = ""
     for inner in getattr(command, "commands", {}).values():
-        _hide_flag_types(inner)
+        _hide_flag_types(inner, context)
 
 
 def overview() -> str:

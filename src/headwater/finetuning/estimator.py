@@ -44,7 +44,7 @@ from headwater.finetuning.rows.arrays import (
 from headwater.finetuning.rows.labels import Labels, learn_labels
 from headwater.finetuning.rows.row import Raw, Seen, Target, TaskName, class_name, original_base
 from headwater.model import load_model
-from headwater.reading import compose, read_json
+from headwater.reading import compose, expand_home, read_json
 from headwater.storage import SILENT, PlainProgress, Stage, write_json
 from headwater.training import OnUpdate, TrainingPrecision
 
@@ -247,7 +247,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         learned: dict[str, Any] = {"classes": [] if self.classes_ is None else self.classes_.tolist()}
         learned |= {"indicator": True} if getattr(self, "indicator_", False) else {}
         stage = Stage(
-            Path(folder),
+            Path(expand_home(folder)),
             kind="model",
             config={
                 "task": self.task,

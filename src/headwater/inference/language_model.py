@@ -29,7 +29,7 @@ from headwater.inference.request import (
 )
 from headwater.inference.scorer import Scorer, logits_of
 from headwater.model import load_config, model_reader, save_model
-from headwater.reading import compose
+from headwater.reading import compose, expand_home
 from headwater.storage import Stage
 from headwater.tokenizer import Tokenizer, missing_tokenizer
 
@@ -278,7 +278,7 @@ class LanguageModel:
         The weights are those of the folder that `load` opened, at any `precision`, or those of `model` if it was
         handed out. Raises FolderError if the folder is not empty.
         """
-        stage = Stage(Path(folder), kind="model", config=self.config.to_dict(), inputs={})
+        stage = Stage(Path(expand_home(folder)), kind="model", config=self.config.to_dict(), inputs={})
         if stage.find() is not None:
             raise FolderError(f"{folder} already contains a model", repair="Choose another folder")
         with stage.write() as work, self._lock:

@@ -5,6 +5,7 @@ from .encoding import compose, decode_text, encoding_of, marked_encoding, sort_m
 from .files import (
     AnyFile,
     check_name,
+    expand_home,
     file_at,
     file_error,
     intact_json_lines,
@@ -33,6 +34,7 @@ __all__ = [
     "cut_text",
     "decode_text",
     "encoding_of",
+    "expand_home",
     "file_at",
     "file_error",
     "intact_json_lines",

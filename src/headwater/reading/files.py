@@ -14,12 +14,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
-from typing import IO, Any, TypeGuard
+from typing import IO, Any, TypeGuard, overload
 
 from headwater.errors import DataError, FolderError, HeadwaterError, ResourceError, StorageError, require_extra
 from headwater.reading.encoding import decode_text
 
 _BLOCK_BYTES = 8 * 1024**2  # of one request
+
+
+_HOME = re.compile(r"((?:[\w.-]+=)?)(?=~(?:[/\\]|$))")
 
 
 class FileLimits:
@@ -288,6 +291,21 @@ def sha256_of(path: Path) -> str:
             return hashlib.file_digest(handle, "sha256").hexdigest()
     except OSError as error:
         raise file_error(path, error) from None
+
+
+@overload
+def expand_home(name: str) -> str: ...
+@overload
+def expand_home(name: Path) -> Path: ...
+@overload
+def expand_home(name: str | Path) -> str | Path: ...
+def expand_home(name: str | Path) -> str | Path:
+    """Return a path or name whose leading `~`, or the one after `NAME=`, is the home folder, as in a shell."""
+    match = _HOME.match(str(name))
+    if match is None:
+        return name
+    expanded = match[1] + str(Path(str(name)[match.end(1) :]).expanduser())
+    return expanded if isinstance(name, str) else Path(expanded)
 
 
 def check_name(path: Path) -> None:

@@ -21,12 +21,8 @@ from headwater.storage import Manifest, has_manifest, read_manifest
 _LINE = ("step", "tokens", "loss")  # keys of every line of a journal
 ZERO_SHOT = "zero-shot "  # prefix of scores in the journal
 _MOST_BRANCHES = 20  # of branches of branches
-_VOCABULARY = {
-    "tokenizer.json",
-    "vocab.json",
-    "merges.txt",
-    "vocab.txt",
-}  # files of a tokenizer that decide its ids
+# Files of a tokenizer that decide its ids.
+_VOCABULARY = {"tokenizer.json", "vocab.json", "merges.txt", "vocab.txt"}
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from headwater.errors import FolderError, ResourceError, nearest, require_extra
+from headwater.reading import expand_home
 from headwater.shipped.encoders import ENCODERS, fetch_encoder, find_encoder
 from headwater.shipped.runs import CONFIG, find_checkpoint
 from headwater.storage import say
@@ -37,6 +38,7 @@ def find(model: str | Path, *, download: bool = False) -> Path:
 
     Raises ResourceError for a hub name or an encoder that is not on this machine, unless `download` is set.
     """
+    model = expand_home(model)
     if isinstance(model, str) and is_hub_name(model):
         return from_hub(model, download)
     path = Path(model)

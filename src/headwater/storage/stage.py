@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from headwater.errors import FolderError
+from headwater.errors import FolderError, UsageError
 from headwater.reading import check_name, file_at, is_remote, read_json
 from headwater.storage.files import (
     flush,
@@ -80,6 +80,8 @@ class Stage:
         alternative: Callable[[], str] = str,
     ) -> None:
         check_name(out)
+        if out.parts[:1] == ("~",):  # a caller's other paths below `out` would not be expanded
+            raise UsageError(f"{out} would be a folder named ~", repair=f"Write {out.expanduser()}")
         self.alternative = alternative
         self.out, self.kind, self.seed, self.measured, self.grows = out, kind, seed, measured, grows
         self.command = _command()

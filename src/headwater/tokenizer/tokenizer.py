@@ -18,7 +18,7 @@ import numpy.typing as npt
 from headwater import shipped
 from headwater.display import counted
 from headwater.errors import DataError, MismatchError, UsageError
-from headwater.reading import is_table
+from headwater.reading import expand_home, is_table
 from headwater.storage import (
     SILENT,
     Progress,
@@ -75,6 +75,7 @@ class Tokenizer:
         FolderError or DataError for a folder without a tokenizer, or with a damaged one, UsageError if the name of
         an original is also that of a folder with another tokenizer.
         """
+        name_or_folder = expand_home(name_or_folder)
         if isinstance(name_or_folder, str) and name_or_folder in _ORIGINALS:
             vocabulary, merges = (
                 find_resource(name, allow_network=download) for name in _ORIGINALS[name_or_folder]
@@ -316,7 +317,7 @@ class Tokenizer:
 
     def save(self, folder: str | Path, *, context: int | None = None) -> None:
         """Write the Hugging Face files into a folder, made if it is missing; `context`: of its model."""
-        folder = Path(folder)
+        folder = Path(expand_home(folder))
         with storage_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         write_files(self.vocabulary, folder, self.roles, context=context)
