@@ -40,7 +40,7 @@ from headwater.model import build_model, preset
 from headwater.inference.language_model import LanguageModel
 from headwater.pretraining.objectives import l1
 from headwater.pretraining.tokens.sampler import TokenBatch
-from headwater.serve import serve
+from headwater.serve import ServeConfig, serve
 from headwater.training import TrainConfig, Trainer
 
 tokenizer = hw.Tokenizer.train(["the river runs "] * 9, vocab_size=270, special_tokens=["<|endoftext|>"])
@@ -54,7 +54,7 @@ trainer = Trainer(lm.model, l1, TrainConfig(steps=2))
 trainer.update([TokenBatch(ids, ids, torch.full(ids.shape, 1 / 16))])
 texts = [f"{word} {number}" for number in range(8) for word in ("river", "runs")]
 hw.Classifier(base=lm, epochs=1).fit(texts, ["a", "b"] * 8).predict(["a river"])
-serve(["model"], port=0, ready=lambda address: signal.raise_signal(signal.SIGTERM))
+serve(ServeConfig(models=["model"], port=0), ready=lambda address: signal.raise_signal(signal.SIGTERM))
 after = state()
 for name, value in before.items():
     assert after[name] == value, (name, value, after[name])

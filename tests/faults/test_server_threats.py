@@ -14,14 +14,14 @@ pytest.importorskip("httpx")
 
 from starlette.testclient import TestClient
 
-from headwater.serve import Limits
+from headwater.serve import ServeConfig
 from headwater.serve.api import create_app
-from headwater.serve.limits import Keys
+from headwater.serve.keys import Keys
 
 
 @pytest.fixture
 def client() -> Iterator[TestClient]:
-    with TestClient(create_app([], Limits()), base_url="http://localhost") as found:
+    with TestClient(create_app([], ServeConfig()), base_url="http://localhost") as found:
         yield found
 
 
@@ -78,7 +78,7 @@ def test_only_one_host_of_this_machine_is_answered(hosts: list[bytes], status: i
     async def send(message: Any) -> None:
         sent.append(message)
 
-    asyncio.run(create_app([], Limits())(scope, receive, send))
+    asyncio.run(create_app([], ServeConfig())(scope, receive, send))
     assert sent[0]["status"] == status
     # A redirect would name the host that was sent.
     assert b"location" not in dict(sent[0]["headers"])

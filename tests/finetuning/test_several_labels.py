@@ -29,7 +29,7 @@ from headwater.finetuning.rows.arrays import as_label_sets
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import learn_labels
 from headwater.finetuning.rows.read import read_table
-from headwater.serve import Limits
+from headwater.serve import ServeConfig
 from headwater.serve.api import create_app
 from headwater.serve.opening import open_models
 from headwater.tokenizer import Tokenizer
@@ -268,9 +268,9 @@ def test_the_server_answers_with_a_list(
     fitted: Classifier, rows: list[tuple[str, list[str]]], tmp_path: Path
 ) -> None:
     fitted.save(tmp_path / "topics")
-    served = open_models([f"topics={tmp_path / 'topics'}"], precision="fp32", slots=2)
+    served = open_models(ServeConfig(models=[f"topics={tmp_path / 'topics'}"], max_concurrency=2))
     texts = [text for text, _ in rows[:5]]
-    with TestClient(create_app(served, Limits()), base_url="http://localhost") as client:
+    with TestClient(create_app(served, ServeConfig()), base_url="http://localhost") as client:
         answer = client.post("/classify", json={"model": "topics", "input": texts, "explain": True})
     shares = fitted.predict_proba(texts)
     for one, row in zip(answer.json()["data"], shares, strict=True):

@@ -348,7 +348,7 @@ def _server() -> Callable[[str, bytes], int]:
     from headwater.finetuning.rows.columns import Columns
     from headwater.inference import LanguageModel
     from headwater.model import build_model, preset
-    from headwater.serve import Limits
+    from headwater.serve import ServeConfig
     from headwater.serve.api import create_app
     from headwater.serve.served import Served
 
@@ -358,7 +358,7 @@ def _server() -> Callable[[str, bytes], int]:
     head = TaskModel(build_model(config, seed=2), "classify", 2, dropout=0.1)
     fine_tuned = FineTuned(head.eval(), tokenizer, "classify", labels, Columns())
     served = Served("m", LanguageModel(head.model, tokenizer, slots=4), fine_tuned)
-    app = create_app([served], Limits(tokens=2048, seconds=20.0), local=False)
+    app = create_app([served], ServeConfig(host="0.0.0.0", tokens=2048, seconds=20.0))
     loop = asyncio.new_event_loop()
 
     async def start() -> Any:

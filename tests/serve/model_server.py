@@ -19,6 +19,9 @@ import headwater as hw
 from headwater.finetuning import FineTuned, Labels, TaskModel, TaskName
 from headwater.finetuning.rows.columns import Columns
 from headwater.model import build_model, preset, save_model
+from headwater.serve import ServeConfig
+from headwater.serve.opening import open_models
+from headwater.serve.served import Served
 
 TEXTS = ["the river runs to the sea. ", "a stone lies in the river. "]
 
@@ -61,6 +64,11 @@ def start(*arguments: str) -> Running:
     process.wait()
     process.stderr.close()
     raise AssertionError(said)
+
+
+def opened(*models: str, slots: int, precision: str = "fp32") -> list[Served]:
+    """The models of a server that is part of the test's process."""
+    return open_models(ServeConfig(models=[*models], precision=precision, max_concurrency=slots))
 
 
 @pytest.fixture(scope="session")

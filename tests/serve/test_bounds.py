@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from model_server import opened
 from pydantic import ValidationError
 from starlette.testclient import TestClient
 
@@ -27,12 +28,12 @@ from headwater.errors import UsageError
 from headwater.inference import Request
 from headwater.inference.sampling import Sampling, choose
 from headwater.model import build_model, preset, save_model
-from headwater.serve import Limits
+from headwater.serve import ServeConfig
 from headwater.serve.answers import ComputedResponse, EventStream, encode
 from headwater.serve.api import create_app
 from headwater.serve.completions import CompletionChoice
 from headwater.serve.guard import Guard
-from headwater.serve.limits import Keys
+from headwater.serve.keys import Keys
 from headwater.serve.metrics import Metrics
 from headwater.serve.opening import automatic_slots, open_models
 from headwater.serve.problems import Problem
@@ -46,15 +47,15 @@ from headwater.serve.tasks import embed
 
 
 @contextmanager
-def serving(folder: Path, limits: Limits | None = None) -> Iterator[tuple[TestClient, Served]]:
-    served = open_models([f"base={folder}"], precision="fp32", slots=2)[0]
-    with TestClient(create_app([served], limits or Limits()), base_url="http://localhost") as client:
+def serving(folder: Path, config: ServeConfig | None = None) -> Iterator[tuple[TestClient, Served]]:
+    served = opened(f"base={folder}", slots=2)[0]
+    with TestClient(create_app([served], config or ServeConfig()), base_url="http://localhost") as client:
         yield client, served
 
 
 def test_each_request_is_logged_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "headwater.serve.requests")
-    with TestClient(create_app([], Limits()), base_url="http://localhost") as client:
+    with TestClient(create_app([], ServeConfig()), base_url="http://localhost") as client:
         client.post("/v1/completions?key=secret", json={"model": "none", "prompt": "a secret"})
         client.get("/secret")
     first, second = (record.getMessage() for record in caplog.records)
@@ -133,7 +134,7 @@ async def _ask(guard: Guard, scope: Any, receive: Any) -> int:
 
 def test_a_body_above_its_limit_is_refused_unread() -> None:
     async def scenario() -> None:
-        guard = Guard(_answer, limits=Limits(body_bytes=100), keys=None, metrics=Metrics(), local=True)
+        guard = Guard(_answer, config=ServeConfig(body_bytes=100), keys=None, metrics=Metrics())
         unread = _Body()
         async with asyncio.timeout(30):
             assert await _ask(guard, _scope("/classify", length=101), unread) == 413
@@ -162,9 +163,7 @@ def test_clients_without_a_key_occupy_no_slot(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         metrics = Metrics()
-        guard = Guard(
-            _answer, limits=Limits(requests=2), keys=Keys(tmp_path / "keys"), metrics=metrics, local=True
-        )
+        guard = Guard(_answer, config=ServeConfig(requests=2), keys=Keys(tmp_path / "keys"), metrics=metrics)
         waiting = _Body()
         async with asyncio.timeout(30):
             # Open paths are answered at once, whatever body was promised; keys are checked before bodies.
@@ -192,7 +191,10 @@ def test_texts_are_cut_into_jobs_that_others_come_between(base_folder: Path) -> 
     expected = lm.embed(texts, normalize=True)
 
     async def scenario() -> None:
-        server = Server(open_models([f"base={base_folder}"], precision="fp32", slots=1), Limits(queue=8))
+        server = Server(
+            opened(f"base={base_folder}", slots=1),
+            ServeConfig(queue=8),
+        )
         server.start()
         served = server.find("base")
         try:
@@ -238,7 +240,7 @@ def test_texts_are_cut_into_jobs_that_others_come_between(base_folder: Path) -> 
 
 def test_jobs_of_the_second_thread_wait_in_a_queue_of_their_own(base_folder: Path) -> None:
     async def scenario() -> None:
-        served = open_models([f"base={base_folder}"], precision="fp32", slots=1)[0]
+        served = opened(f"base={base_folder}", slots=1)[0]
         served.start(2)
         go = threading.Event()
         try:
@@ -258,7 +260,7 @@ def test_jobs_of_the_second_thread_wait_in_a_queue_of_their_own(base_folder: Pat
 
 
 def test_the_prompt_is_read_under_the_time_limit(base_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(base_folder, Limits(seconds=0.05)) as (client, _):
+    with serving(base_folder, ServeConfig(seconds=0.05)) as (client, _):
 
         def slow(*_: Any) -> Any:
             import time
@@ -285,7 +287,7 @@ def test_the_prompt_is_read_under_the_time_limit(base_folder: Path, monkeypatch:
 def test_tokens_of_a_request_and_its_answer_are_bounded(
     base_folder: Path, path: str, body: dict[str, Any], param: str
 ) -> None:
-    with serving(base_folder, Limits(tokens=40)) as (client, _):
+    with serving(base_folder, ServeConfig(tokens=40)) as (client, _):
         error = client.post(path, json=body).json()["error"]
         assert error["param"] == param
         assert "tokens in one request; the most is 40" in error["message"]
@@ -344,7 +346,10 @@ def test_threads_that_share_the_interpreter_have_one_priority(base_folder: Path)
     """One of low priority that waits for a core while it holds the interpreter's lock makes all others wait."""
 
     async def scenario() -> None:
-        server = Server(open_models([f"base={base_folder}"], precision="fp32", slots=1), Limits())
+        server = Server(
+            opened(f"base={base_folder}", slots=1),
+            ServeConfig(),
+        )
         server.start()
         try:
             for size in (1, 100_000):
@@ -363,7 +368,7 @@ def test_the_words_of_gpt1_are_loaded_before_the_first_request(tmp_path: Path) -
     tokenizer = hw.Tokenizer.train(["the river runs to the sea. " * 9], kind="gpt1", vocab_size=300)
     config = preset("gpt1-nano", vocabulary=tokenizer.vocabulary_size)
     save_model(build_model(config, seed=1), tmp_path, tokenizer=tokenizer)
-    (served,) = open_models([str(tmp_path)], precision="fp32", slots=1)
+    (served,) = opened(str(tmp_path), slots=1)
     assert served.lm.tokenizer._codec._splitter is not None
 
 
@@ -371,21 +376,26 @@ def test_a_model_is_served_from_a_path_with_an_equals_sign(
     base_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    place = tmp_path / "lr=0.1/model"
-    shutil.copytree(base_folder, place)
-    opened: list[str] = []
+    shutil.copytree(base_folder, tmp_path / "lr=0.1/model")
+    names: list[str] = []
 
-    def record(models: list[str], **_: Any) -> None:
-        opened.extend(served.name for served in open_models(models, precision="fp32", slots=1))
+    def record(config: ServeConfig, **_: Any) -> None:
+        names.extend(served.name for served in open_models(config))
 
     monkeypatch.setattr("headwater.serve.serve", record)
     assert main(["serve", "--model", "lr=0.1/model", "--model", "river=lr=0.1/model"]) == 0
-    assert opened == ["lr=0.1", "river"]
+    assert names == ["lr=0.1", "river"]
+
+
+def test_a_model_has_the_name_of_the_link_that_is_served(base_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "current").symlink_to(base_folder)
+    (served,) = opened(str(tmp_path / "current"), slots=1)
+    assert served.name == "current"
 
 
 def test_more_continuations_than_the_memory_holds_are_refused(base_folder: Path) -> None:
     with pytest.raises(UsageError, match="need more memory than is free; expected at most"):
-        open_models([str(base_folder)], precision="fp32", slots=10**9)
+        opened(str(base_folder), slots=10**9)
 
 
 def test_the_case_of_a_host_name_does_not_matter(base_folder: Path) -> None:
@@ -398,14 +408,17 @@ def test_an_answer_is_sent_in_parts_while_its_client_reads(base_folder: Path) ->
     text = "x" * 300_000
 
     async def scenario() -> None:
-        server = Server(open_models([f"base={base_folder}"], precision="fp32", slots=1), Limits())
+        server = Server(
+            opened(f"base={base_folder}", slots=1),
+            ServeConfig(),
+        )
         server.start()
         sent: list[bytes] = []
         blocked, reads = asyncio.Event(), asyncio.Event()
 
-        async def answer(limits: Limits) -> None:
+        async def answer(config: ServeConfig) -> None:
             async def compute(request: OpenRequest) -> dict[str, Any]:
-                server.limits = limits  # what remains is to send the answer
+                server.config = config  # what remains is to send the answer
                 return {"prompt": text}
 
             work = ComputedResponse(server, "base", compute, "tokens")
@@ -421,7 +434,7 @@ def test_an_answer_is_sent_in_parts_while_its_client_reads(base_folder: Path) ->
 
         try:
             async with asyncio.timeout(30):
-                sending = asyncio.create_task(answer(Limits()))
+                sending = asyncio.create_task(answer(ServeConfig()))
                 await blocked.wait()
                 assert len(sent[0]) <= 64 * 1024
                 reads.set()
@@ -429,7 +442,7 @@ def test_an_answer_is_sent_in_parts_while_its_client_reads(base_folder: Path) ->
                 assert json.loads(b"".join(sent)) == {"prompt": text}
                 reads.clear()
                 with pytest.raises(TimeoutError):
-                    await answer(Limits(seconds=0.01))
+                    await answer(ServeConfig(seconds=0.01))
         finally:
             server.stop()
 
@@ -513,7 +526,10 @@ Maker = Callable[..., Any]
 
 def test_short_texts_do_not_wait_for_long_ones(base_folder: Path) -> None:
     async def run() -> None:
-        server = Server(open_models([f"base={base_folder}"], precision="fp32", slots=1), Limits())
+        server = Server(
+            opened(f"base={base_folder}", slots=1),
+            ServeConfig(),
+        )
         server.start()
         begun, go = threading.Event(), threading.Event()
 
@@ -545,7 +561,7 @@ def test_tokenize_counts_what_a_completion_reads(base_folder: Path) -> None:
 
 
 def test_the_names_of_tokens_end_with_their_model(base_folder: Path) -> None:
-    (served,) = open_models([str(base_folder)], precision="fp32", slots=1)
+    (served,) = opened(str(base_folder), slots=1)
     assert served.token_name(5) == served.token_name(5)
     tokenizer = weakref.ref(served.lm.tokenizer)
     del served
@@ -557,7 +573,10 @@ def test_a_client_that_leaves_before_a_stream_is_counted(
     base_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
-        server = Server(open_models([f"base={base_folder}"], precision="fp32", slots=1), Limits())
+        server = Server(
+            opened(f"base={base_folder}", slots=1),
+            ServeConfig(),
+        )
 
         async def never(_: OpenRequest) -> AsyncIterator[bytes]:
             await asyncio.Event().wait()
@@ -569,7 +588,7 @@ def test_a_client_that_leaves_before_a_stream_is_counted(
         async def leave() -> Any:
             return {"type": "http.disconnect"}
 
-        guard = Guard(app, limits=Limits(), keys=None, metrics=server.metrics, local=True)
+        guard = Guard(app, config=ServeConfig(), keys=None, metrics=server.metrics)
         with pytest.raises(IndexError):  # nothing was sent
             await _ask(guard, _scope("/v1/completions", method="GET"), leave)
         assert server.metrics.requests == {("other", "base", 499): 1}

@@ -7,25 +7,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from model_server import opened
 from starlette.testclient import TestClient
 
 import headwater as hw
 from headwater.inference import fill
 from headwater.inference.masked import MOST_MASKS
-from headwater.serve import Limits
+from headwater.serve import ServeConfig
 from headwater.serve.api import create_app
-from headwater.serve.opening import open_models
 from headwater.serve.served import Served
 
 
 @pytest.fixture(scope="module")
 def served(masked_folder: Path, base_folder: Path) -> list[Served]:
-    return open_models([f"blanks={masked_folder}", f"base={base_folder}"], precision="auto", slots=2)
+    return opened(f"blanks={masked_folder}", f"base={base_folder}", precision="auto", slots=2)
 
 
 @pytest.fixture(scope="module")
 def client(served: list[Served]) -> Iterator[TestClient]:
-    with TestClient(create_app(served, Limits()), base_url="http://localhost") as client:
+    with TestClient(create_app(served, ServeConfig()), base_url="http://localhost") as client:
         yield client
 
 

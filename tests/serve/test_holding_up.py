@@ -1,4 +1,4 @@
-"""Limits, keys, disconnections, and stopping."""
+"""ServeConfig, keys, disconnections, and stopping."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from uvicorn.server import ServerState
 
 from headwater.config import parse_settings
 from headwater.errors import FolderError, UsageError
-from headwater.serve import Limits, serve
+from headwater.serve import ServeConfig, serve
 from headwater.serve.guard import Connection, Connections, bounded, requests
-from headwater.serve.limits import Keys
+from headwater.serve.keys import Keys
 from headwater.serve.server import _bound, logged
 
 LONG: dict[str, Any] = {"prompt": "the", "max_tokens": 60, "min_tokens": 60, "n": 60}
@@ -133,7 +133,7 @@ def test_a_request_during_a_busy_loop_is_answered() -> None:
     """uvloop, where it is installed, calls timers before it reads."""
 
     async def scenario() -> None:
-        server, state = await _listen(Limits(body_seconds=0.05))
+        server, state = await _listen(ServeConfig(body_seconds=0.05))
         client = socket.create_connection(server.sockets[0].getsockname())
 
         class Busy(asyncio.Protocol):
@@ -165,7 +165,7 @@ def test_no_answer_is_kept_for_a_client_that_does_not_read() -> None:
         await send({"type": "http.response.body", "body": part, "more_body": True})
 
     async def scenario() -> None:
-        server, state = await _listen(Limits(), give_up)
+        server, state = await _listen(ServeConfig(), give_up)
         with socket.create_connection(server.sockets[0].getsockname()) as client:
             async with server, asyncio.timeout(30):
                 while not state.connections:
@@ -187,7 +187,7 @@ async def _length(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": str(size).zfill(5).encode()})
 
 
-async def _listen(limits: Limits, app: Any = _length, most: int = 100) -> tuple[asyncio.Server, ServerState]:
+async def _listen(limits: ServeConfig, app: Any = _length, most: int = 100) -> tuple[asyncio.Server, ServerState]:
     """Start an application on a free port."""
 
     config = uvicorn.Config(
@@ -208,7 +208,7 @@ async def _listen(limits: Limits, app: Any = _length, most: int = 100) -> tuple[
 
 
 async def _send_headers() -> None:
-    server, state = await _listen(Limits(header_bytes=2_000, body_seconds=600))
+    server, state = await _listen(ServeConfig(header_bytes=2_000, body_seconds=600))
     port = server.sockets[0].getsockname()[1]
     async with server, asyncio.timeout(20):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -233,7 +233,7 @@ async def _send_headers() -> None:
             await asyncio.sleep(0.01)
         writer.close()
     # Headers that come to no end are given up when their time is over.
-    server, _ = await _listen(Limits(body_seconds=0.2))
+    server, _ = await _listen(ServeConfig(body_seconds=0.2))
     async with server, asyncio.timeout(20):
         reader, writer = await asyncio.open_connection("127.0.0.1", server.sockets[0].getsockname()[1])
         writer.write(b"GET / HTTP/1.1\r\nhost")
@@ -320,16 +320,16 @@ def test_an_address_that_cannot_be_served_is_one_line(base_folder: Path, tmp_pat
     assert "cannot be bound" in ran.stderr
     assert len(ran.stderr.strip().splitlines()) == 1
     with pytest.raises(UsageError, match="API keys"):
-        serve([str(base_folder)], host="0.0.0.0")
+        serve(ServeConfig(models=[str(base_folder)], host="0.0.0.0"))
     with pytest.raises(FolderError, match="a model folder"):
-        serve([str(tmp_path)], port=0)
+        serve(ServeConfig(models=[str(tmp_path)], port=0))
     with pytest.raises(FolderError, match="is a file; expected a model folder"):
-        serve([str(_keys(tmp_path))], port=0)
+        serve(ServeConfig(models=[str(_keys(tmp_path))], port=0))
     with pytest.raises(UsageError, match="two models"):
-        serve([str(base_folder), str(base_folder)], port=0)
+        serve(ServeConfig(models=[str(base_folder)] * 2, port=0))
     for host in ("no such host", "0.0.0..0"):
         with pytest.raises(UsageError, match="cannot be used"):
-            serve([str(base_folder)], host=host, api_key_file=_keys(tmp_path))
+            serve(ServeConfig(models=[str(base_folder)], host=host, api_key_file=_keys(tmp_path)))
 
 
 def _keys(folder: Path) -> Path:
@@ -347,7 +347,7 @@ def test_only_whole_keys_are_accepted(tmp_path: Path) -> None:
         for given in ("Bearer secre", "Bearer ", "", "Basic secret", "secret", "Bearer é", "Bearer #old")
     )
     with pytest.raises(UsageError, match="tokens"):
-        Limits.build({"token": 5})
+        ServeConfig.build({"token": 5})
 
 
 def test_keys_follow_their_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -428,7 +428,7 @@ def test_a_client_of_http_1_0_gets_no_chunks(server: Any) -> None:
 
 def test_silent_connections_make_room_for_new_ones() -> None:
     async def scenario() -> None:
-        server, state = await _listen(Limits(), most=3)
+        server, state = await _listen(ServeConfig(), most=3)
         address = server.sockets[0].getsockname()
         silent = [await asyncio.open_connection(*address) for _ in range(3)]
         async with server, asyncio.timeout(30):
@@ -453,7 +453,7 @@ def test_a_connection_that_is_answered_is_not_closed() -> None:
         await _length(scope, receive, send)
 
     async def scenario() -> None:
-        server, _ = await _listen(Limits(), wait, most=1)
+        server, _ = await _listen(ServeConfig(), wait, most=1)
         address = server.sockets[0].getsockname()
         async with server, asyncio.timeout(30):
             reader, writer = await asyncio.open_connection(*address)
@@ -578,7 +578,7 @@ def test_a_server_leaves_no_handler_of_its_log() -> None:
 )
 def test_a_name_that_would_never_match_is_refused(base_folder: Path, option: str, name: str) -> None:
     with pytest.raises(UsageError, match="would never match"):
-        serve([str(base_folder)], **{option: [name]})  # type: ignore[arg-type]
+        ServeConfig.build({option: [name]})
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
@@ -599,10 +599,10 @@ def test_a_server_needs_neither_stdout_nor_stdin(base_folder: Path) -> None:
 @pytest.mark.parametrize("given", ["example.org", "https://example.org/", "https://example.org/a", "a b"])
 def test_an_origin_is_a_scheme_and_a_host(base_folder: Path, given: str) -> None:
     with pytest.raises(UsageError, match="expected an origin"):
-        serve([str(base_folder)], allow_origins=[given])
+        ServeConfig.build({"allow_origins": [given]})
 
 
 @pytest.mark.parametrize("given", ["inf", "nan", "Infinity"])
 def test_a_limit_is_a_finite_number(given: str) -> None:
     with pytest.raises(UsageError, match="finite number"):
-        Limits.build(parse_settings([f"seconds={given}"]))
+        ServeConfig.build(parse_settings([f"seconds={given}"]))

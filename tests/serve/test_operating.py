@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from model_server import opened
 from starlette.testclient import TestClient
 
-from headwater.serve import Limits
+from headwater.serve import ServeConfig
 from headwater.serve.api import create_app
-from headwater.serve.opening import open_models
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "examples" / "operating"
@@ -80,7 +80,7 @@ def test_a_unit_starts_reloads_and_stops(
             _check_metrics(client.get("/metrics").text)
         assert value(unit, "KillSignal") == "SIGTERM"
         running.process.send_signal(signal.SIGTERM)
-        assert 2 * Limits().seconds < float(value(unit, "TimeoutStopSec"))
+        assert 2 * ServeConfig().seconds < float(value(unit, "TimeoutStopSec"))
     finally:
         assert running.stop() == 0
 
@@ -112,10 +112,10 @@ def test_a_page_works_below_the_prefix_of_a_proxy(base_folder: Path) -> None:
     site = value("nginx.conf", "server_name")
     assert f"--allow-host {site}" in recipe("behind_nginx.sh")
     assert value("nginx.conf", "proxy_pass") == "http://headwater/"
-    assert float(value("nginx.conf", "proxy_read_timeout").rstrip("s")) >= 2 * Limits().seconds
-    assert int(value("nginx.conf", "client_max_body_size").rstrip("m")) << 20 >= Limits().body_bytes
-    models = open_models([f"small={base_folder}"], precision="fp32", slots=2)
-    with TestClient(create_app(models, Limits(), hosts=[site]), base_url=f"http://{site}") as client:
+    assert float(value("nginx.conf", "proxy_read_timeout").rstrip("s")) >= 2 * ServeConfig().seconds
+    assert int(value("nginx.conf", "client_max_body_size").rstrip("m")) << 20 >= ServeConfig().body_bytes
+    models = opened(f"small={base_folder}", slots=2)
+    with TestClient(create_app(models, ServeConfig(allow_hosts=[site])), base_url=f"http://{site}") as client:
         page = client.get("/").text
         links = re.findall(r'(?:href|src)="([^"#]+)"', page)
         assert links
@@ -130,8 +130,8 @@ def test_a_page_works_below_the_prefix_of_a_proxy(base_folder: Path) -> None:
 
 
 def test_metrics_of_a_classifier_have_tokens_and_time(task_folders: dict[str, Path]) -> None:
-    models = open_models([f"classes={task_folders['classify']}"], precision="fp32", slots=2)
-    with TestClient(create_app(models, Limits()), base_url="http://127.0.0.1") as client:
+    models = opened(f"classes={task_folders['classify']}", slots=2)
+    with TestClient(create_app(models, ServeConfig()), base_url="http://127.0.0.1") as client:
         assert client.post("/classify", json={"input": ["the river", "a stone"]}).status_code == 200
         text = client.get("/metrics").text
     of = '{path="/classify",model="classes"}'

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from model_server import opened
 
-from headwater.serve import Limits, reopening
-from headwater.serve.opening import open_models
+from headwater.serve import ServeConfig, reopening
 from headwater.serve.reopening import ModelReopener
 from headwater.serve.schema import EmbeddingRequest
 from headwater.serve.served import OpenRequest, Served, Server
@@ -44,7 +44,8 @@ def test_a_request_keeps_the_model_that_it_began_with(
 
     async def scenario() -> None:
         server = Server(
-            open_models([f"mine={copied(base_folder, tmp_path / 'm')}"], precision="fp32", slots=2), Limits()
+            opened(f"mine={copied(base_folder, tmp_path / 'm')}", slots=2),
+            ServeConfig(),
         )
         server.start()
         old, begun, go = server.find("mine"), threading.Event(), threading.Event()
@@ -86,7 +87,8 @@ def test_a_failed_reopening_is_logged_and_tried_again(
 
     async def scenario() -> None:
         server = Server(
-            open_models([f"mine={copied(base_folder, tmp_path / 'm')}"], precision="fp32", slots=2), Limits()
+            opened(f"mine={copied(base_folder, tmp_path / 'm')}", slots=2),
+            ServeConfig(),
         )
         server.start()
         old, tries = server.find("mine"), 0

@@ -21,7 +21,7 @@ from headwater.cli.console import (
 from headwater.cli.keys import keys_option
 from headwater.shipped import DEFAULT, split_name
 
-KEYS = keys_option("headwater.serve:Limits")
+KEYS = keys_option("headwater.serve:ServeConfig")
 
 
 def serve(
@@ -67,35 +67,32 @@ def serve(
 ) -> None:
     """Serve models: an OpenAI-compatible API, and a page at / to generate text and inspect the models.
 
-    --set changes the limits of a request.
+    --set changes the limits of a request, and any other key of --keys.
     Ctrl-C finishes the running requests and stops; a second Ctrl-C stops at once. SIGHUP opens the models again
     whose folders have changed. The file of keys is read again when it changes.
     """
     from headwater.cli.process import freeze_heap_and_set_switch_interval, return_memory
-    from headwater.config import parse_settings
-    from headwater.serve import Limits
+    from headwater.config import Layer, parse_settings
+    from headwater.serve import ServeConfig
     from headwater.serve import serve as run
 
     return_memory()
-    limits = Limits.build(parse_settings(settings or []), source="--set")
-    models = model or [DEFAULT]
-    for named in models:
+    options = {
+        "models": model or [DEFAULT],
+        "tokenizer": tokenizer,
+        "host": host,
+        "port": port,
+        "api_key_file": api_key_file,
+        "allow_hosts": allow_host or [],
+        "allow_origins": allow_origin or [],
+        "max_concurrency": max_concurrency,
+        "precision": precision,
+        "device": device,
+        "compose": compose,
+        "log": log,
+    }
+    config = ServeConfig.build(options, Layer(parse_settings(settings or []), "--set"))
+    for named in config.models:
         local_model(split_name(named)[1], download)  # after a download the name is found
     fetch_tokenizer(tokenizer, download)
-    run(
-        models,
-        tokenizer=tokenizer,
-        device=device,
-        log=log,
-        allow_hosts=allow_host or (),
-        allow_origins=allow_origin or (),
-        host=host,
-        port=port,
-        api_key_file=api_key_file,
-        max_concurrency=max_concurrency,
-        precision=precision,
-        compose=compose,
-        limits=limits,
-        progress=terminal_progress(),
-        ready=lambda _: freeze_heap_and_set_switch_interval(),
-    )
+    run(config, progress=terminal_progress(), ready=lambda _: freeze_heap_and_set_switch_interval())

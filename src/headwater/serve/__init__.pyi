@@ -1,4 +1,4 @@
-from .limits import Limits
+from .config import ServeConfig
 from .server import serve
 
-__all__ = ["Limits", "serve"]
+__all__ = ["ServeConfig", "serve"]

@@ -61,12 +61,12 @@ class ComputedResponse(Response):
 
         async def work() -> None:
             nonlocal body
-            async with _timed(self._server.limits.seconds, self._param):
+            async with _timed(self._server.config.seconds, self._param):
                 body = await request.write(partial(encode, await self._compute(request)))
 
         with OpenRequest(self._server, self._model, scope) as request:
             await _while_connected(self._server, receive, work)
-            async with asyncio.timeout(self._server.limits.seconds):
+            async with asyncio.timeout(self._server.config.seconds):
                 await Json(body)(scope, receive, send)
 
 
@@ -98,7 +98,7 @@ class EventStream(Response):
         async def work() -> None:
             try:
                 answer = aclosing(self._events(request))  # type: ignore[type-var]
-                async with _timed(self._server.limits.seconds, "prompt"), answer as events:
+                async with _timed(self._server.config.seconds, "prompt"), answer as events:
                     async for data in events:
                         await put(data)
             except Problem as problem:

@@ -29,8 +29,9 @@ from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, R
 from headwater.serve import documentation, inside, schema, tasks
 from headwater.serve.answers import ComputedResponse, EventStream, Json, reported
 from headwater.serve.completions import complete, stream
+from headwater.serve.config import ServeConfig
 from headwater.serve.guard import Guard
-from headwater.serve.limits import Keys, Limits
+from headwater.serve.keys import Keys
 from headwater.serve.problems import Problem, invalid
 from headwater.serve.reopening import ModelReopener
 from headwater.serve.served import Served, Server
@@ -47,20 +48,9 @@ _ERROR = 'An error: {"error": {"message", "type", "param", "code"}}. 429 and 503
 _MESSAGES = {401: "No valid API key.", 404: "There is no such page.", 405: "That method is not allowed here."}
 
 
-def create_app(
-    models: list[Served],
-    limits: Limits,
-    keys: Keys | None = None,
-    *,
-    local: bool = True,
-    hosts: Sequence[str] = (),
-    origins: Sequence[str] = (),
-) -> FastAPI:
-    """Return the ASGI application; its `state.server` is the Server. The models' threads run while it does.
-
-    local: accept only this machine's host names and `hosts`; origins: of other sites, whose pages may use it.
-    """
-    server = Server(models, limits)
+def create_app(models: list[Served], config: ServeConfig, keys: Keys | None = None) -> FastAPI:
+    """Return the ASGI application; its `state.server` is the Server. The models' threads run while it does."""
+    server = Server(models, config)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -80,9 +70,9 @@ def create_app(
         responses={"default": {"description": _ERROR}},
     )
     app.state.server = server
-    app.add_middleware(Guard, limits=limits, keys=keys, metrics=server.metrics, local=local, hosts=hosts)
-    if origins:
-        _permit(app, origins)
+    app.add_middleware(Guard, config=config, keys=keys, metrics=server.metrics)
+    if config.allow_origins:
+        _permit(app, config.allow_origins)
     _answer_errors(app)
     _add_openai(app, server)
     _add_own(app, server)

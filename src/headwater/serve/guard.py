@@ -22,7 +22,6 @@ import re
 import secrets
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -31,7 +30,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headwater.serve.answers import reported
-from headwater.serve.limits import HOST_NAME, Keys, Limits, is_loopback
+from headwater.serve.config import HOST_NAME, ServeConfig, is_loopback
+from headwater.serve.keys import Keys
 from headwater.serve.metrics import BOUNDS, Metrics
 from headwater.serve.problems import Problem, too_busy
 
@@ -49,8 +49,8 @@ _FULL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: clos
 class Connections:
     """The open connections of a server, at most `most`; those that wait for a request, the longest first."""
 
-    def __init__(self, limits: Limits, most: int) -> None:
-        self.limits, self.most = limits, most
+    def __init__(self, config: ServeConfig, most: int) -> None:
+        self.config, self.most = config, most
         self.count = 0
         self.waiting: dict[Connection, None] = {}
 
@@ -114,7 +114,7 @@ class Connection(H11Protocol):
             self.transport.abort()
 
     def _await_headers(self) -> None:
-        self._deadline = self.loop.call_later(self._all.limits.body_seconds, self._read_once_more)
+        self._deadline = self.loop.call_later(self._all.config.body_seconds, self._read_once_more)
 
     def _read_once_more(self) -> None:
         # After a long callback, uvloop calls the timers that are due before it reads what has arrived.
@@ -131,7 +131,7 @@ class Connection(H11Protocol):
             self._deadline = None
 
 
-def bounded(app: ASGIApp, limits: Limits) -> ASGIApp:
+def bounded(app: ASGIApp, config: ServeConfig) -> ASGIApp:
     """Return the application, bounded in the time to send each part of an answer. For a `Connection`."""
 
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
@@ -145,7 +145,7 @@ def bounded(app: ASGIApp, limits: Limits) -> ASGIApp:
         async def write(message: Message) -> None:
             nonlocal started, complete
             started = True
-            async with asyncio.timeout(limits.seconds):  # `send` waits for a client that reads slowly
+            async with asyncio.timeout(config.seconds):  # `send` waits for a client that reads slowly
                 await send(message)
             if message["type"] == "http.response.body" and not message.get("more_body"):
                 complete = True
@@ -161,23 +161,11 @@ def bounded(app: ASGIApp, limits: Limits) -> ASGIApp:
 
 
 class Guard:
-    """ASGI middleware.
+    """ASGI middleware. On loopback it refuses other host names (DNS rebinding), except `config.allow_hosts`."""
 
-    local: the server is bound to loopback and refuses other host names (DNS rebinding), except `hosts`.
-    """
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        limits: Limits,
-        keys: Keys | None,
-        metrics: Metrics,
-        local: bool,
-        hosts: Sequence[str] = (),
-    ) -> None:
-        self.app, self.limits, self.keys, self.metrics, self.local = app, limits, keys, metrics, local
-        self.hosts = {"127.0.0.1", "localhost", *(host.lower() for host in hosts)}
+    def __init__(self, app: ASGIApp, *, config: ServeConfig, keys: Keys | None, metrics: Metrics) -> None:
+        self.app, self.config, self.keys, self.metrics = app, config, keys, metrics
+        self.hosts = {"127.0.0.1", "localhost", *(host.lower() for host in config.allow_hosts)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
@@ -224,7 +212,7 @@ class Guard:
         if is_open:
             await self.app(scope, _replay(b"", receive), send)
             return
-        if self.metrics.open >= self.limits.requests:
+        if self.metrics.open >= self.config.requests:
             raise too_busy()
         self.metrics.open += 1
         try:
@@ -237,7 +225,7 @@ class Guard:
     def _check(self, scope: Scope, is_open: bool) -> None:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         host = _host(scope)
-        if self.local and host is not None and host.lower() not in self.hosts and not is_loopback(host):
+        if self.config.is_local and host is not None and host.lower() not in self.hosts and not is_loopback(host):
             message = f"This server only answers to this machine's own names. Start it with --allow-host {host}"
             raise Problem(403, message, code="wrong_host")
         if self.keys is not None and not is_open and not self.keys.accept(headers):
@@ -251,7 +239,7 @@ class Guard:
             message = "Content-Length and Transfer-Encoding exclude each other."
             raise Problem(400, message, headers={"Connection": "close"})
         length = headers.get(b"content-length", "0")
-        if length.isdecimal() and int(length[:20]) > self.limits.body_bytes:
+        if length.isdecimal() and int(length[:20]) > self.config.body_bytes:
             raise self._too_large()
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
@@ -259,25 +247,25 @@ class Guard:
             return b""
         parts, size = [], 0
         try:
-            async with asyncio.timeout(self.limits.body_seconds):
+            async with asyncio.timeout(self.config.body_seconds):
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         raise ConnectionAbortedError
                     parts.append(message.get("body", b""))
                     size += len(parts[-1])
-                    if size > self.limits.body_bytes:
+                    if size > self.config.body_bytes:
                         raise self._too_large()
                     if not message.get("more_body"):
                         return b"".join(parts)
         except TimeoutError:
-            seconds = f"{self.limits.body_seconds:g} s"
+            seconds = f"{self.config.body_seconds:g} s"
             raise Problem(
                 408, f"The body did not arrive within {seconds}.", headers={"Connection": "close"}
             ) from None
 
     def _too_large(self) -> Problem:
-        most = f"{self.limits.body_bytes:,} bytes"
+        most = f"{self.config.body_bytes:,} bytes"
         return Problem(413, f"The body is larger than {most}.", code="too_large", headers={"Connection": "close"})
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from headwater import shipped
 from headwater.device import available_memory, choose_device
@@ -15,6 +15,7 @@ from headwater.errors import UsageError
 from headwater.finetuning import FineTuned
 from headwater.inference import LanguageModel, load
 from headwater.model import ModelConfig
+from headwater.serve.config import ServeConfig
 from headwater.serve.served import Served
 from headwater.tokenizer import Tokenizer
 
@@ -25,28 +26,18 @@ _HANGUL = re.compile("[\uac00-\ud7a3]")
 _MOST_SLOTS = 32
 
 
-def open_models(
-    models: list[str],
-    *,
-    tokenizer: str | None = None,
-    precision: str,
-    device: str = "auto",
-    slots: int | None,
-    compose: bool = True,
-) -> list[Served]:
-    """Open each `MODEL` or `NAME=MODEL`, with `tokenizer` if its folder has none.
-
-    slots: continuations of one model at a time; None means `automatic_slots`.
-    compose: whether texts are read in Unicode's composed form.
+def open_models(config: ServeConfig) -> list[Served]:
+    """Open the models of a server.
 
     Raises UsageError for two models of the same name and for slots that do not fit the memory, and what `load`
     raises.
     """
     named: dict[str, str] = {}
-    for model in models:
+    for model in config.models:
         name, source = shipped.split_name(model)
         if name is None:  # the folder's, or that of the run whose model it is; a hub name as it is
-            name = shipped.name_of(Path(model).resolve()) if Path(model).exists() else model
+            path = Path(os.path.abspath(model))  # noqa: PTH100, `resolve` would follow a link
+            name = shipped.name_of(path) if path.exists() else model
         if not name or not source:
             raise UsageError(f"--model {model!r} has no name or no folder", expected="FOLDER or NAME=FOLDER")
         if name in named:
@@ -55,23 +46,22 @@ def open_models(
                 repair=f"Name one: --model {shlex.quote(f'other={source}')}",
             )
         named[name] = source
-    options: dict[str, Any] = {"tokenizer": tokenizer, "precision": precision, "device": device}
-    options |= {"slots": slots or 1, "compose": compose}
-    served = [_open(name, source, options) for name, source in named.items()]
-    memory = available_memory(choose_device(device, training=False)) // len(served)
-    for one in served:
-        if one.lm.config.is_causal:
-            fitting = max(1, memory // _slot_bytes(one.lm.config))
-            if slots is None:
-                one.lm.slots = automatic_slots(one.lm.config, memory)
-            elif slots > fitting:
+    models = [_open(name, source, config) for name, source in named.items()]
+    memory = available_memory(choose_device(config.device, training=False)) // len(models)
+    for served in models:
+        if served.lm.config.is_causal:
+            fitting = max(1, memory // _slot_bytes(served.lm.config))
+            if config.max_concurrency is None:
+                served.lm.slots = automatic_slots(served.lm.config, memory)
+            elif config.max_concurrency > fitting:
+                wanted = counted(config.max_concurrency, "continuation")
                 raise UsageError(
-                    f"{counted(slots, 'continuation')} of {one.name} at a time need more memory than is free",
+                    f"{wanted} of {served.name} at a time need more memory than is free",
                     expected=f"at most {fitting:,}",
                     repair="Give a lower --max-concurrency",
                 )
-        one.allocate()
-    return served
+        served.allocate()
+    return models
 
 
 def automatic_slots(config: ModelConfig, memory: int) -> int:
@@ -95,27 +85,38 @@ def language_of(folder: Path, tokenizer: Tokenizer) -> str | None:
     return "ko" if korean > tokenizer.vocabulary_size // 10 else None
 
 
-def _open(name: str, source: str, options: dict[str, Any]) -> Served:
-    """Open one model; options: those of `headwater.load`."""
+def _open(name: str, source: str, config: ServeConfig) -> Served:
+    """Open one model."""
     folder = _folder_of(source)
     version = version_of(folder)  # before its files are read
+    slots = config.max_concurrency or 1
     if FineTuned.is_in(folder):
-        head = FineTuned.load(folder, device=choose_device(options["device"], training=False))
-        exact = {"precision": "fp32"} if options["precision"] == "auto" else {}
-        given = {key: options[key] for key in ("precision", "slots", "compose")} | exact
-        served = Served(name, LanguageModel(head.model.model, head.tokenizer, **given), head)
+        head = FineTuned.load(folder, device=choose_device(config.device, training=False))
+        precision = "fp32" if config.precision == "auto" else config.precision
+        lm = LanguageModel(
+            head.model.model, head.tokenizer, precision=precision, slots=slots, compose=config.compose
+        )
+        served = Served(name, lm, head)
     else:
-        served = Served(name, load(folder, **options))
+        lm = load(
+            folder,
+            tokenizer=config.tokenizer,
+            precision=config.precision,
+            device=config.device,
+            slots=slots,
+            compose=config.compose,
+        )
+        served = Served(name, lm)
     served.language = language_of(folder, served.lm.tokenizer)
-    served.reopen = partial(_open_changed, name, source, options, version)
+    served.reopen = partial(_open_changed, name, source, config, version)
     return served
 
 
-def _open_changed(name: str, source: str, options: dict[str, Any], version: object, slots: int) -> Served | None:
+def _open_changed(name: str, source: str, config: ServeConfig, version: object, slots: int) -> Served | None:
     """Return the model of the same source, ready to answer; None if its files have this version."""
     if version_of(_folder_of(source)) == version:
         return None
-    new = _open(name, source, options | {"slots": slots})
+    new = _open(name, source, config.model_copy(update={"max_concurrency": slots}))
     new.allocate()
     return new
 
@@ -129,6 +130,8 @@ def _folder_of(source: str) -> Path:
 
 
 def version_of(folder: Path) -> object:
-    """Return what changes when a model folder is replaced or written again."""
+    """Return what changes when a model folder is replaced or written again, also with files of the same times."""
     about = ((file.name, file.stat()) for file in sorted(folder.iterdir()) if file.is_file())
-    return folder, tuple((name, stat.st_mtime_ns, stat.st_size, stat.st_ino) for name, stat in about)
+    return folder, tuple(
+        (name, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for name, stat in about
+    )

@@ -63,7 +63,7 @@ class ModelReopener:
         try:
             new = await asyncio.get_running_loop().run_in_executor(self._opener, old.reopen, old.lm.slots)
             if new is not None:
-                new.start(self._server.limits.queue)
+                new.start(self._server.config.queue)
         except Exception as error:  # too little memory for two models, a folder that is being written
             problem = f"{type(error).__name__}: {error}"
             if problem != old.stale:

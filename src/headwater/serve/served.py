@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from headwater.errors import UsageError, nearest
 from headwater.finetuning import FineTuned
 from headwater.inference import Engine, LanguageModel, Scorer
-from headwater.serve.limits import Limits
+from headwater.serve.config import ServeConfig
 from headwater.serve.metrics import BOUNDS, Metrics
 from headwater.serve.problems import Problem, too_busy
 from headwater.serve.threads import Worker, give_way
@@ -124,11 +124,11 @@ class Served:
 
 
 class Server:
-    """The models, limits, memory, threads and metrics of one server."""
+    """The models, configuration, threads and metrics of one server."""
 
-    def __init__(self, models: list[Served], limits: Limits) -> None:
+    def __init__(self, models: list[Served], config: ServeConfig) -> None:
         self.models = {served.name: served for served in models}
-        self.limits, self.metrics = limits, Metrics()
+        self.config, self.metrics = config, Metrics()
         self.reload: Callable[[], object] = lambda: None  # opens the models whose folders have changed
 
     def start(self) -> None:
@@ -140,7 +140,7 @@ class Server:
         self.short_texts: Executor = ThreadPoolExecutor(_SHORT_TEXT_THREADS, thread_name_prefix="text")
         self.long_texts: Executor = ThreadPoolExecutor(1, thread_name_prefix="long texts", initializer=give_way)
         for served in self.models.values():
-            served.start(self.limits.queue)
+            served.start(self.config.queue)
 
     def stop(self) -> None:
         """Stop the threads."""
@@ -173,7 +173,7 @@ class OpenRequest:
     """
 
     def __init__(self, server: Server, model: str | None, scope: Any) -> None:
-        self.model, self.limits = server.find(model), server.limits
+        self.model = server.find(model)
         self.route = getattr(scope.get("route"), "path", "other")
         self._server = server
         self.is_long = scope.get("body_bytes", 0) > _LONG_BODY
@@ -190,10 +190,9 @@ class OpenRequest:
 
     def require_tokens(self, total: int, param: str) -> None:
         """Raise Problem for more tokens than one request may have."""
-        if total > self.limits.tokens:
-            raise Problem(
-                400, f"{total:,} tokens in one request; the most is {self.limits.tokens:,}.", param=param
-            )
+        most = self._server.config.tokens
+        if total > most:
+            raise Problem(400, f"{total:,} tokens in one request; the most is {most:,}.", param=param)
         self.is_long |= total > _LONG_TOKENS
 
     def count_tokens(self, read: int = 0, generated: int = 0) -> None:

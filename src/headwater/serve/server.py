@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import ResourceError, UsageError, require_extra
-from headwater.serve.limits import HOST_NAME, Keys, Limits, is_loopback
+from headwater.serve.config import ServeConfig
+from headwater.serve.keys import Keys
 from headwater.storage import SILENT, Progress
 
 if TYPE_CHECKING:
@@ -28,24 +27,11 @@ if TYPE_CHECKING:
 
 # Connections at a time, and open files that are not connections.
 _MOST_CONNECTIONS, _OTHER_FILES = 10_000, 128
-_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+|null|\*")
 
 
 def serve(
-    models: list[str],
+    config: ServeConfig,
     *,
-    tokenizer: str | None = None,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    api_key_file: Path | None = None,
-    max_concurrency: int | None = None,
-    precision: str = "auto",
-    device: str = "auto",
-    compose: bool = True,
-    log: bool = False,
-    allow_hosts: Sequence[str] = (),
-    allow_origins: Sequence[str] = (),
-    limits: Limits | None = None,
     progress: Progress = SILENT,
     ready: Callable[[str], None] = lambda address: None,
 ) -> None:
@@ -54,74 +40,57 @@ def serve(
     SIGHUP opens the models again whose folders have changed, without a lost request. Without keys, it ends a
     server whose terminal was closed.
 
-    models: `FOLDER` or `NAME=FOLDER`; tokenizer: for folders without one;
-    compose: whether texts are read in Unicode's composed form; a fine-tuned model's rows are as in its training;
-    api_key_file: read again when it changes;
-    max_concurrency: continuations of one model at once (None: by its size and the memory); port 0 is a free one;
-    log: print a line for each request on stderr; allow_hosts: names of this machine besides those of its loopback;
-    allow_origins: of sites whose pages may use the server, as "https://example.org", or "*" for all;
     ready: called with the address once the models are open.
     Raises ResourceError for a port that is taken, UsageError for an address beyond loopback without keys.
     """
-    limits = limits or Limits()
-    keys = None if api_key_file is None else Keys(api_key_file)
-    if keys is None and not is_loopback(host):
+    keys = None if config.api_key_file is None else Keys(config.api_key_file)
+    if keys is None and not config.is_local:
         raise UsageError(
-            f"{host or 'an empty --host'} can be reached from other machines, and there are no API keys",
+            f"{config.host or 'an empty --host'} can be reached from other machines, and there are no API keys",
             repair="Give --api-key-file FILE, with one key a line, or omit --host",
         )
-    _check_names(allow_hosts, allow_origins)
-    with _bound(host, port) as listening, ThreadPoolExecutor(1) as opener:
+    with _bound(config.host, config.port) as listening, ThreadPoolExecutor(1) as opener:
         progress.start("serving")
         with require_extra("serve", "serving"):
             from headwater.serve.opening import open_models
 
-            opening = opener.submit(
-                open_models,
-                models,
-                tokenizer=tokenizer,
-                precision=precision,
-                device=device,
-                slots=max_concurrency,
-                compose=compose,
-            )
+            opening = opener.submit(open_models, config)
             # This import takes as long as opening a small model, so both run at the same time.
             import uvicorn
 
             from headwater.serve.api import create_app
         opened = opening.result()
-        local = is_loopback(host)
-        app = create_app(opened, limits, keys, local=local, hosts=allow_hosts, origins=allow_origins)
-        server = uvicorn.Server(_uvicorn_config(app, limits))
-        shown = f"[{host}]" if ":" in host else host
+        app = create_app(opened, config, keys)
+        server = uvicorn.Server(_uvicorn_config(app, config))
+        shown = f"[{config.host}]" if ":" in config.host else config.host
         address = f"http://{shown}:{listening.getsockname()[1]}"
-        with _handled_signals(server, app.state.server, needs_terminal=keys is None), logged(log):
+        with _handled_signals(server, app.state.server, needs_terminal=keys is None), logged(config.log):
             progress.finish(f"{', '.join(served.name for served in opened)} at {address}")
             ready(address)
             server.run(sockets=[listening])
 
 
-def _uvicorn_config(app: ASGIApp, limits: Limits) -> uvicorn.Config:
-    """Return uvicorn's configuration: what the limits say, and no output of its own but errors."""
+def _uvicorn_config(app: ASGIApp, config: ServeConfig) -> uvicorn.Config:
+    """Return uvicorn's configuration: the limits, and no output of its own but errors."""
     import uvicorn
 
     from headwater.serve.guard import Connection, Connections, bounded
 
-    config = uvicorn.Config(
-        bounded(app, limits),
+    settings = uvicorn.Config(
+        bounded(app, config),
         http="h11",
         log_level="critical",  # `Guard` logs what fails; a line for each stray request would fill the log
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=int(2 * limits.seconds) + 1,  # to compute an answer and to send it
-        h11_max_incomplete_event_size=limits.header_bytes,
+        timeout_graceful_shutdown=int(2 * config.seconds) + 1,  # to compute an answer and to send it
+        h11_max_incomplete_event_size=config.header_bytes,
         ws="none",
     )
-    config.load()
-    connections = Connections(limits, _most_connections())
-    config.http_protocol_class = partial(Connection, connections)  # type: ignore[assignment]
-    return config
+    settings.load()
+    connections = Connections(config, _most_connections())
+    settings.http_protocol_class = partial(Connection, connections)  # type: ignore[assignment]
+    return settings
 
 
 @contextmanager
@@ -157,22 +126,6 @@ def _handled_signals(server: uvicorn.Server, state: Server, *, needs_terminal: b
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _check_names(hosts: Sequence[str], origins: Sequence[str]) -> None:
-    """Raise UsageError for a name that would never match."""
-    checks: tuple[tuple[Sequence[str], Callable[[str], object], str], ...] = (
-        (hosts, HOST_NAME.fullmatch, "the name of a host without a port, as example.org"),
-        (
-            origins,
-            _ORIGIN.fullmatch,
-            "an origin: a scheme, a host and perhaps a port, as https://example.org:8080, or *",
-        ),
-    )
-    for names, matches, expected in checks:
-        for name in names:
-            if not matches(name):
-                raise UsageError(f"{name!r} would never match", expected=expected)
 
 
 @contextmanager

@@ -1,45 +1,18 @@
-"""The limits of a server on requests, and its API keys."""
+"""The API keys of a server."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import logging
-import re
 from collections.abc import Mapping
-from ipaddress import ip_address
 from pathlib import Path
 
-from pydantic import Field
-
-from headwater.config import Config
 from headwater.display import counted
 from headwater.errors import DataError, FolderError, HeadwaterError
 from headwater.reading import read_text
 
 logger = logging.getLogger(__name__)
-
-# A host name, an IPv4 address, or an IPv6 address in brackets.
-HOST_NAME = re.compile(r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+")
-
-
-class Limits(Config):
-    """How much one server accepts: sizes of requests, their number at a time, and how long it waits."""
-
-    body_bytes: int = Field(default=1024 * 1024, ge=1)
-    """Bytes of one request's body."""
-    header_bytes: int = Field(default=64 * 1024, ge=1024)
-    """Bytes of one request's headers."""
-    tokens: int = Field(default=131_072, ge=1)
-    """Tokens of one request's prompts and of what may follow them, and as many again for each of its logprobs."""
-    queue: int = Field(default=128, ge=0)
-    """Continuations of a model that wait for a slot, and jobs of its second thread."""
-    requests: int = Field(default=1_024, ge=1)
-    """Requests that are open at once."""
-    seconds: float = Field(default=300.0, gt=0)
-    """Seconds to compute one answer, and as many again to send it; a stream has them once for both."""
-    body_seconds: float = Field(default=30.0, gt=0)
-    """Seconds for the headers and the body to arrive."""
 
 
 class Keys:
@@ -97,13 +70,3 @@ def _digests(text: str) -> tuple[list[bytes], int]:
 
 def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "replace")).digest()
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether an address or host name is this machine's loopback."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
