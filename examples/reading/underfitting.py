@@ -10,7 +10,7 @@ from headwater.model import ModelConfig, build_model
 from headwater.shipped import find
 
 curve = json.loads((find("gpt1-mini") / "about.json").read_text("utf-8"))["curve"]
-for point in (curve[3], curve[11], curve[19], curve[-1]):
+for point in (curve[3], curve[11], curve[21], curve[23], curve[36], curve[-1]):
     print(f"gpt1-mini, {point['tokens']:10,} tokens read: ", end="")
     print(f"training {point['training']:.2f}, held out {point['held_out']:.2f}")
 
