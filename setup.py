@@ -82,7 +82,7 @@ class Pages(build_py):
         if not self.editable_mode:  # a checkout's pages are read where they are
             folder = Path(self.build_lib, "headwater", "serve", "reading")
             folder.mkdir(parents=True, exist_ok=True)
-            for page in sorted(Path("docs", "reading").glob("*.md")):
+            for page in sorted([*Path("docs", "reading").glob("*.md"), *Path("docs", "reading").glob("*.svg")]):
                 self.copy_file(str(page), str(folder / page.name))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import examples
 import pytest
 
+from headwater.serve import documentation
 from headwater_papers.paper_tables import TABLES
 
 ROOT = Path(__file__).parents[2]
@@ -83,6 +84,29 @@ def test_the_panels_of_the_server_lead_to_sections_that_exist(language: str) -> 
     for page, anchor in links:
         titles = re.findall(r"^#+ (.*)$", PAGES[FOLDER / page], re.M)
         assert anchor in {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}, page
+
+
+def test_pictures_are_drawn_from_the_models() -> None:
+    pytest.importorskip("spacy")
+    import pictures
+
+    drawn = pictures.pictures()
+    assert set(drawn) == set(FOLDER.glob("*.svg"))
+    for path, svg in drawn.items():
+        assert path.read_text(encoding="utf-8") == svg, "python tools/pictures.py --write"
+    for path, text in PAGES.items():
+        shown = re.findall(r"!\[([^\]]+)\]\(([\w.]+)\)", text)
+        for alternative, name in shown:
+            assert len(alternative) > 40, f"{path.name}: {name}"
+            assert name.endswith(".ko.svg") == (".ko" in path.name)
+        assert len(shown) == text.count("![")
+    assert all(sum(f"({path.name})" in text for text in PAGES.values()) == 1 for path in drawn)
+
+
+def test_a_server_shows_pictures_in_their_page() -> None:
+    page = documentation.page("basics.md")
+    assert page.count('<svg role="img" aria-label="') == PAGES[FOLDER / "basics.md"].count("![")
+    assert "<img" not in page
 
 
 def amounts(text: str) -> set[float]:

@@ -1,7 +1,8 @@
 """The pages of `docs/reading` as HTML: what the links of the page's panels lead to.
 
-A wheel has a copy of the Markdown next to this module (`setup.py`); in a checkout the folder itself is read. Links
-to other files become text, because a server does not have those files. A heading's anchor is GitHub's.
+A wheel has a copy of the Markdown and the pictures next to this module (`setup.py`); in a checkout the folder
+itself is read. A picture becomes part of its page. Links to other files become text, which a server does not
+have. A heading's anchor is GitHub's.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 _FOLDERS = (Path(__file__).parent / "reading", Path(__file__).parents[3] / "docs" / "reading")  # a wheel's, ours
 _COMMENT = re.compile(r"^<!-- .* -->\n", re.M)
 _FOREIGN_LINK = re.compile(r"\[([^\]]+)\]\(\.\.[^)]*\)")  # to a file of another folder
+_PICTURE = re.compile(r'<img src="([\w.]+\.svg)" alt="([^"]*)" />')
 # What may be wider than a phone scrolls by itself, also with keys.
 _SCROLLING = {
     "<pre>": '<pre tabindex="0">',
@@ -60,11 +62,18 @@ def page(name: str) -> str:
             plain = re.sub(r"[^\w\- ]", "", following.content.lower())
             token.attrSet("id", plain.replace(" ", "-"))
     body = reader.renderer.render(tokens, reader.options, {})
+    body = _PICTURE.sub(_drawing, body)
     for opened, scrolling in _SCROLLING.items():
         body = body.replace(opened, scrolling)
     title = text.partition("\n")[0].removeprefix("# ")
     language = "ko" if name.endswith(".ko.md") else "en"
     return _PAGE.format(language=language, title=escape(title), body=body)
+
+
+def _drawing(match: re.Match[str]) -> str:
+    """Return a picture's SVG in the place of its `img`, with the text alternative."""
+    svg = (_folder() / match[1]).read_text(encoding="utf-8")
+    return svg.replace("<svg ", f'<svg role="img" aria-label="{match[2]}" ', 1)
 
 
 def _folder() -> Path:
