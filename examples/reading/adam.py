@@ -1,4 +1,4 @@
-"""Adam by hand: three steps for a weight with small gradients and one with large gradients, as torch makes them."""
+"""Adam by hand: three steps of a weight with small gradients and one with large ones, as torch makes them."""
 
 import torch
 

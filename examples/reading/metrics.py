@@ -1,4 +1,4 @@
-"""Four metrics on ten pairs of texts, seven of which mean the same: a constant answer, and one that knows something."""
+"""Four metrics on ten pairs of texts, seven of which mean the same: a constant answer, and a better one."""
 
 import math
 from statistics import correlation
