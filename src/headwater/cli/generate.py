@@ -110,19 +110,19 @@ def generate(
     if note := lm.tokenizer.note_of_unknown([running[0].request.prompt]):
         say(note)
     if as_json:
-        asked: dict[str, Any] = {"model": model, "precision": lm.precision, "prompt": prompt, "seed": seed}
-        asked["prompt_tokens"] = len(running[0].request.prompt)
-        emit(asked | {"samples": [_sample(generation) for generation in running]}, as_json=True, text="")
+        result: dict[str, Any] = {"model": model, "precision": lm.precision, "prompt": prompt, "seed": seed}
+        result["prompt_tokens"] = len(running[0].request.prompt)
+        emit(result | {"samples": [_sample(generation) for generation in running]}, as_json=True, text="")
     else:
         _print_samples(running, prompt)
 
 
-def _prompt(given: str | None) -> str:
+def _prompt(prompt: str | None) -> str:
     """Return the given prompt, else the text of a pipe or file on stdin, without its final newline."""
     piped = sys.stdin is not None and not sys.stdin.isatty()
-    if given == "-" or (given is None and piped):
+    if prompt == "-" or (prompt is None and piped):
         return read_stdin().removesuffix("\n").removesuffix("\r")
-    return given or ""
+    return prompt or ""
 
 
 def _warn_beyond_context(generation: Generation, context: int) -> None:

@@ -281,12 +281,12 @@ class Engine:
         plain = [row for row, owner in enumerate(owners) if owner.request.is_plain]
         if logits.device.type == "cuda" and plain:
             chosen = [owners[row] for row in plain]
-            numbers = [uniform(one.request.seed, one.request.sample, len(one.tokens)) for one in chosen]
+            numbers = [uniform(owner.request.seed, owner.request.sample, len(owner.tokens)) for owner in chosen]
             rows = logits[to_device(torch.tensor(plain), logits.device), : self.vocabulary]
-            forbidden = [self._forbidden(one.request, len(one.tokens)) for one in chosen]
+            forbidden = [self._forbidden(owner.request, len(owner.tokens)) for owner in chosen]
             if pairs := [(row, token) for row, tokens_of_row in enumerate(forbidden) for token in tokens_of_row]:
                 rows[tuple(to_device(torch.tensor(pairs), logits.device).unbind(1))] = -torch.inf
-            chosen_tokens = choose_rows(rows, [one.request for one in chosen], numbers).tolist()
+            chosen_tokens = choose_rows(rows, [owner.request for owner in chosen], numbers).tolist()
             for row, token in zip(plain, chosen_tokens, strict=True):
                 tokens[row] = token
         return tokens
@@ -319,7 +319,7 @@ class Engine:
         scores: list[Alternatives | None] = [None] * len(due)
         counts = [generation.request.alternatives for _, generation, _ in due]
         for count in {count for count in counts if count is not None}:
-            rows = [row for row, asked in enumerate(counts) if asked == count]
+            rows = [row for row, wanted in enumerate(counts) if wanted == count]
             logits = torch.stack([outputs[row] for row in rows])
             chosen = [due[row][2] for row in rows]
             known = alternatives(logits, range(len(rows)), chosen, count, self.vocabulary)

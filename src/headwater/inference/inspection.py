@@ -189,8 +189,8 @@ class _Attention:
 def _steps(query: Tensor, keys: Tensor, values: Tensor) -> HeadSteps:
     """query: (1, head_dim); keys, values: (time, head_dim)."""
     weights = attention_weights(query[None, None], keys[None, None])[0, 0]
-    found = query[0], keys, values, (query @ keys.T)[0], weights[0], (weights @ values)[0]
-    return HeadSteps(*map(_array, found))
+    steps = query[0], keys, values, (query @ keys.T)[0], weights[0], (weights @ values)[0]
+    return HeadSteps(*map(_array, steps))
 
 
 def _array(tensor: Tensor) -> Floats:

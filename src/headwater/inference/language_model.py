@@ -195,15 +195,13 @@ class LanguageModel:
         """
         return self.engine.submit(self.request(prompt, **options))
 
-    def request(self, prompt: str | Sequence[int], **given: Unpack[GenerateOptions]) -> Request:
+    def request(self, prompt: str | Sequence[int], **options: Unpack[GenerateOptions]) -> Request:
         """Return the Request of a prompt, text or token ids; raise UsageError for a wrong option."""
         ids = self.encode_prompts([prompt])[0] if isinstance(prompt, str) else [int(token) for token in prompt]
-        options: dict[str, Any] = dict(given)
-        if "seed" in options and options["seed"] is None:
+        if options.get("seed", 0) is None:
             options["seed"] = fresh_seed()
-        stop = [options.get("stop")] if isinstance(options.get("stop"), str) else options.get("stop")
-        if isinstance(stop, list | tuple):
-            options["stop"] = tuple(self.as_read(text) if isinstance(text, str) else text for text in stop)
+        stop = options.get("stop", ())
+        options["stop"] = tuple(map(self.as_read, [stop] if isinstance(stop, str) else stop))
         return Request.build({"prompt": tuple(ids), **options}, source="the request")
 
     def as_read(self, text: str) -> str:
@@ -234,13 +232,13 @@ class LanguageModel:
         The mean over the text's tokens of the model's last hidden states; for a folder of sentence-transformers,
         that library's vector. A longer text than the model reads is cut. normalize: bring vectors to length 1.
         """
-        given = [texts] if isinstance(texts, str) else list(texts)
+        several = [texts] if isinstance(texts, str) else list(texts)
         encoded = encode_texts(
-            self.tokenizer, [self.as_read(text) for text in given], self._embedding, self.config
+            self.tokenizer, [self.as_read(text) for text in several], self._embedding, self.config
         )
         if cut := sum(len(ids) > self._embedding.longest(self.tokenizer, self.config) for ids in encoded):
             _LOG.warning(
-                "left out: the ends of %d of %d texts, which are longer than the model reads", cut, len(given)
+                "left out: the ends of %d of %d texts, which are longer than the model reads", cut, len(several)
             )
         vectors = self.embed_ids(encoded, normalize=normalize)
         return vectors[0] if isinstance(texts, str) else vectors

@@ -111,21 +111,21 @@ def choose(
         raise not_finite(float(largest))
     if sampling.temperature == 0:
         return likeliest
-    kept: npt.NDArray[np.intp] | None = None
+    inside: npt.NDArray[np.intp] | None = None
     if 0 < sampling.top_k < len(logits):
-        kept = np.flatnonzero(logits >= kth_largest(logits, sampling.top_k))
-        logits = logits[kept]
+        inside = np.flatnonzero(logits >= kth_largest(logits, sampling.top_k))
+        logits = logits[inside]
     weights = np.exp((logits - largest) / np.float32(max(sampling.temperature, _LOWEST_TEMPERATURE)))
     if sampling.min_p > 0:
         likely = np.flatnonzero(weights >= np.float32(sampling.min_p))
-        kept = likely if kept is None else kept[likely]
+        inside = likely if inside is None else inside[likely]
         weights = weights[likely]
     if sampling.top_p < 1:
-        inside = np.flatnonzero(weights >= top_p_threshold(weights, sampling.top_p))
-        kept = inside if kept is None else kept[inside]
-        weights = weights[inside]
+        likely = np.flatnonzero(weights >= top_p_threshold(weights, sampling.top_p))
+        inside = likely if inside is None else inside[likely]
+        weights = weights[likely]
     index = draw(weights, uniform)
-    return index if kept is None else int(kept[index])
+    return index if inside is None else int(inside[index])
 
 
 def not_finite(value: float, what: str = "the model's largest logit") -> DataError:
@@ -232,8 +232,8 @@ def alternatives(
     sums, _ = log_sums(logits)
     chosen = (logits[numbers[0], numbers[1]] - sums[numbers[0]]).tolist()
     if not count:
-        return [Alternatives(one, []) for one in chosen]
+        return [Alternatives(value, []) for value in chosen]
     values, ids = logits[:, :vocabulary].topk(min(count, vocabulary))
     values = values - sums[:, None]
     pairs = [list(zip(*row, strict=True)) for row in zip(ids.tolist(), values.tolist(), strict=True)]
-    return [Alternatives(one, pairs[row]) for one, row in zip(chosen, rows, strict=True)]
+    return [Alternatives(value, pairs[row]) for value, row in zip(chosen, rows, strict=True)]

@@ -247,7 +247,7 @@ class TorchRunner:
         alike = (rows_are_alike(matrix, width, slots, network.device) for matrix, width in matrices(network))
         self.together = all(alike)
         # Of each slot its token, its position, and where that is in the cache; the slots whose logits are wanted.
-        self._given = torch.zeros(4, slots, dtype=torch.int64, device=network.device)
+        self._inputs = torch.zeros(4, slots, dtype=torch.int64, device=network.device)
         self._all_slots: Callable[[], Tensor] | None = None
         # Of each position of a block of a prompt its token, where that is in the cache, and the slot.
         self._prompt = torch.zeros(3, self.lone_block, dtype=torch.int64, device=network.device)
@@ -260,12 +260,12 @@ class TorchRunner:
             self._fill(*block)
         if not steps:
             return torch.empty(0, self.vocabulary)
-        given = np.zeros((4, self.slots), dtype=np.int64)
-        given[2] = self._nowhere
+        inputs = np.zeros((4, self.slots), dtype=np.int64)
+        inputs[2] = self._nowhere
         for row, step in enumerate(steps):
-            given[:3, step.slot] = step.token, step.position, step.position
-            given[3, row] = step.slot
-        self._given.copy_(to_device(torch.from_numpy(given), self.network.device))
+            inputs[:3, step.slot] = step.token, step.position, step.position
+            inputs[3, row] = step.slot
+        self._inputs.copy_(to_device(torch.from_numpy(inputs), self.network.device))
         if not self.together:
             return torch.cat([self._decode(slice(step.slot, step.slot + 1)) for step in steps])
         if self.network.device.type != "cuda":  # a function kept here would refer back to this object
@@ -274,13 +274,13 @@ class TorchRunner:
             if self._all_slots is None:
                 self._all_slots = recorded(partial(self._decode, slice(None)))
             logits = self._all_slots()
-        return logits[self._given[3, : len(steps)]]
+        return logits[self._inputs[3, : len(steps)]]
 
     def _fill(self, slot: int, start: int, ids: Sequence[int]) -> None:
-        given = np.zeros((3, self.lone_block), dtype=np.int64)
-        given[0, : len(ids)] = ids
-        given[1], given[2] = np.arange(start, start + self.lone_block), slot
-        self._prompt.copy_(to_device(torch.from_numpy(given), self.network.device))
+        inputs = np.zeros((3, self.lone_block), dtype=np.int64)
+        inputs[0, : len(ids)] = ids
+        inputs[1], inputs[2] = np.arange(start, start + self.lone_block), slot
+        self._prompt.copy_(to_device(torch.from_numpy(inputs), self.network.device))
         if self.network.device.type == "cuda":
             if self._whole_block is None:
                 self._whole_block = recorded(self._read_block)
@@ -311,7 +311,7 @@ class TorchRunner:
 
     def _decode(self, part: slice) -> Tensor:
         """Decode one position of some slots, all sizes fixed: (slots, vocabulary) float32."""
-        tokens, positions, columns, _ = self._given[:, part]
+        tokens, positions, columns, _ = self._inputs[:, part]
         rows = torch.arange(len(tokens), device=tokens.device)
         visible = torch.arange(self.keys[0].shape[2], device=tokens.device) <= positions[:, None]
         on_cpu = tokens.device.type == "cpu"

@@ -43,20 +43,20 @@ _LAST_BORDER = re.compile(r".*\S(?=[ \n])", re.DOTALL)
 Sources = str | Path | Iterable[str | Path]
 
 
-def as_source(given: str | Path) -> Path | str:
+def as_source(source: str | Path) -> Path | str:
     """Return a source as an existing path or as a text: a string is a path if that exists.
 
     Raises DataError for a string that looks like a path that does not exist.
     """
-    if isinstance(given, str) and (len(given) > 1000 or "\n" in given):
-        return given
-    path = Path(given)
+    if isinstance(source, str) and (len(source) > 1000 or "\n" in source):
+        return source
+    path = Path(source)
     with suppress(OSError):  # the text is too long for a name
-        if str(given) and path.exists():
+        if str(source) and path.exists():
             return path
-    names_a_file = is_table(path) or unpacked_suffix(path) in TEXT_SUFFIXES or str(given).endswith("/")
-    if isinstance(given, str) and (not names_a_file or re.search(r"\s", given)):
-        return given
+    names_a_file = is_table(path) or unpacked_suffix(path) in TEXT_SUFFIXES or str(source).endswith("/")
+    if isinstance(source, str) and (not names_a_file or re.search(r"\s", source)):
+        return source
     raise DataError(f"{path} does not exist", expected="a corpus, a text file or a folder of text files")
 
 

@@ -74,23 +74,23 @@ class EnglishWords:
         before: list[str] = []
         after: list[str] = []  # from the end inwards
         while start < end and not self._is_case(chunk, start, end, cases):
-            kept = start + self._prefix_length(chunk, start, end)
-            if self._is_case(chunk, kept, end, cases):
-                before.append(chunk[start:kept])
-                start = kept
+            inner = start + self._prefix_length(chunk, start, end)
+            if self._is_case(chunk, inner, end, cases):
+                before.append(chunk[start:inner])
+                start = inner
                 break
-            left = end - self._suffix_length(chunk, kept, end)
+            left = end - self._suffix_length(chunk, inner, end)
             if self._is_case(chunk, start, left, cases):
                 after.append(chunk[left:end])
                 end = left
                 break
-            if kept == start and left == end:
+            if inner == start and left == end:
                 break
-            if kept > start:
-                before.append(chunk[start:kept])
+            if inner > start:
+                before.append(chunk[start:inner])
             if left < end:
                 after.append(chunk[left:end])
-            start, end = kept, left
+            start, end = inner, left
         return [*before, *self._middle(chunk[start:end], cases), *reversed(after)]
 
     def _is_case(self, chunk: str, start: int, end: int, cases: Mapping[str, Sequence[str]]) -> bool:

@@ -126,8 +126,8 @@ def read_roles(files: TokenizerFiles, ids: Mapping[str, int], rows: int) -> Role
     ends = of("eos", default.ends)
     start = of("bos", ends[:1])
     padding = of("pad", tuple(ids[name] for name in (PADDING,) if name in ids))
-    given = ((role, settings.get(role)) for role in _OTHERS)
-    names = tuple((role, name) for role, name in given if isinstance(name, str) and name in ids)
+    others = ((role, settings.get(role)) for role in _OTHERS)
+    names = tuple((role, name) for role, name in others if isinstance(name, str) and name in ids)
     return Roles(start[0] if start else None, ends, padding[0] if padding else None, names)
 
 

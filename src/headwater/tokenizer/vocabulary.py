@@ -153,7 +153,7 @@ class Vocabulary:
 
 
 def assemble(
-    given: Mapping[str, int],
+    vocab: Mapping[str, int],
     merges: Sequence[tuple[str, str]],
     added: Mapping[str, int],
     vocabulary_file: Path,
@@ -164,9 +164,9 @@ def assemble(
     Raises DataError, with the file and the number of a merge, if they are inconsistent.
     """
     # Only GPT-1's vocabularies have this newline token.
-    kind: Kind = "gpt1" if NEWLINE in given else "gpt2"
+    kind: Kind = "gpt1" if NEWLINE in vocab else "gpt2"
     names = {*TASK_TOKENS, *added} | ({END_OF_TEXT} if kind == "gpt2" else set())
-    ids = {**given, **added}
+    ids = {**vocab, **added}
     special = [name for name in names if name in ids and (kind == "gpt2" or name != UNKNOWN)]
     tokens = _in_order(ids, vocabulary_file)
     alphabet = set(BYTE_CHARACTERS)
