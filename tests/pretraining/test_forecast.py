@@ -215,6 +215,26 @@ def test_trackers_get_the_journals_lines(tokens: Path, tmp_path: Path, monkeypat
     lines = read_journal(tmp_path / "run" / "metrics.jsonl")
     assert logged == [(line["step"], {k: v for k, v in line.items() if k != "step"}) for line in lines]
     assert ended == [True]
+    # A run that resumes continues its curve.
+    opened: list[dict[str, Any]] = []
+    fake.init = lambda **given: opened.append(given)  # type: ignore[attr-defined]
+    writer = types.SimpleNamespace(add_scalar=lambda *_: None, close=lambda: None)
+    board = types.ModuleType("torch.utils.tensorboard")
+    board.SummaryWriter = lambda folder, purge_step: opened.append({"purge": purge_step}) or writer  # type: ignore[attr-defined]
+    for name, module in (("wandb", fake), ("torch.utils.tensorboard", board)):
+        monkeypatch.setitem(sys.modules, name, module)
+    changes = {"steps": 4, "checkpoint_every": 2, "track": ["trackio", "wandb", "tensorboard"]}
+
+    def stop(line: dict[str, Any]) -> None:
+        if len(opened) == 3 and line["step"] == 3:
+            raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        pretrain(PretrainConfig.build(TINY, changes), tokens, tmp_path / "stopped", on_update=stop)
+    pretrain(PretrainConfig.build(TINY, changes), tokens, tmp_path / "stopped")
+    assert opened[:2] == opened[3:5]
+    assert opened[1]["id"].startswith(opened[0]["name"].removeprefix("stopped-"))
+    assert (opened[1]["resume"], opened[2], opened[5]) == ("allow", {"purge": 1}, {"purge": 3})
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(ResourceError, match=r"headwater\[track\]"):
         pretrain(PretrainConfig.build(TINY, {"steps": 3, "track": ["wandb"]}), tokens, tmp_path / "other")

@@ -18,7 +18,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from headwater.errors import TrainingError
+from headwater.errors import TrainingError, UsageError
 from headwater.model import load_model
 from headwater.training import process_group, read_journal
 from headwater.training.parallel import agreed_name
@@ -90,6 +90,32 @@ def test_ranks_agree_on_a_name_of_this_start_alone(late: int) -> None:
 def test_a_rank_that_does_not_come_is_named() -> None:
     with pytest.raises(dist.DistStoreError, match="rank 1 did not come"):
         agreed_name(dist.HashStore(), 0, 2, timedelta(milliseconds=20))
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"RANK": "1"},
+        {"WORLD_SIZE": "4"},
+        {"RANK": "one"},
+        {"WORLD_SIZE": "-2"},
+        {"RANK": "2", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"},
+    ],
+)
+def test_ranks_without_torchrun_are_named(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=r"the environment has (RANK|WORLD_SIZE)="), process_group("cpu"):
+        pass
+
+
+def test_empty_ranks_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        monkeypatch.setenv(name, "")
+    with process_group("cpu") as ranks:
+        assert (ranks.rank, ranks.count) == (0, 1)
 
 
 def test_a_callers_process_group_is_used_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:

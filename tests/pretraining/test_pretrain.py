@@ -27,7 +27,7 @@ from headwater.model import IGNORE, load_config, load_model
 from headwater.pretraining import PretrainConfig, TokenBatch, TokenStream, pack, pretrain, require_one_model
 from headwater.pretraining.pretraining import build_run, held_out_loss
 from headwater.pretraining.recipe import resolve
-from headwater.storage import SILENT, Progress, Stage, folder_lock, open_folder
+from headwater.storage import SILENT, Progress, Stage, folder_lock, open_folder, read_manifest
 from headwater.tokenizer import train_tokenizer
 from headwater.training import Ranks, read_journal, transfer_rate
 from headwater.training.checkpoint import Checkpoints
@@ -434,10 +434,58 @@ def test_weights_that_the_last_update_spoilt_become_no_model(tokens: Path, tmp_p
 def test_a_run_that_diverged_fails_and_keeps_its_checkpoints(tokens: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     for _ in range(2):  # also when the command is run again
-        with pytest.raises(TrainingError, match=r"diverged: its held-out loss is .*, and guessing .* has 5\.7"):
+        with pytest.raises(
+            TrainingError,
+            match=r"diverged: its held-out loss is .* about the loss of guessing .*learning_rate=0\.0003 ",
+        ):
             pretrain(PretrainConfig.build(TINY, {"steps": 8, "learning_rate": 30.0}), tokens, run)
         assert not (run / "model").exists()
     assert list((run / "checkpoints").iterdir())
+
+
+def test_a_run_that_diverges_is_ended_early(tokens: Path, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="diverged: its training loss is"):
+        pretrain(PretrainConfig.build(TINY, {"steps": 500, "learning_rate": 5.0}), tokens, tmp_path / "run")
+    assert len(read_journal(tmp_path / "run" / "metrics.jsonl")) < 60
+
+
+def test_a_text_learned_by_heart_leaves_its_best_model(
+    tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The held-out loss rises, here above that of guessing from the start; the training loss does not."""
+    losses = iter([8.0, 9.0])
+    monkeypatch.setattr(sys.modules[pretrain.__module__], "held_out_loss", lambda *_: next(losses))
+    keys = {**TINY, "steps": 4, "validate_every": 2}
+    settings = [f"--set={key}={value}" for key, value in keys.items() if key not in ("preset", "model")]
+    out = tmp_path / "run"
+    command = ["pretrain", "--preset", "gpt2-pico", "--tokens", str(tokens), "--out", str(out), *settings]
+    assert main([*command, "--set=model.width=32"]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "Warning: the text is learned by heart: the training loss is 5." in said
+    assert "the held-out loss 9.00. The model is the best state that was measured, with 8.00" in said
+    assert read_manifest(out / "model").config["step"] == 2
+
+
+def test_a_checkpoint_of_another_run_is_refused(tokens: Path, tmp_path: Path) -> None:
+    """Two machines share a folder: the checkpoints of one seed, the manifest of the other."""
+
+    def stop(line: dict[str, Any]) -> None:
+        if line["step"] == 6:
+            raise RuntimeError("killed")
+
+    for seed in (1, 2):
+        with pytest.raises(RuntimeError, match="killed"):
+            config = PretrainConfig.build(TINY, {"seed": seed, "checkpoint_every": 2})
+            pretrain(config, tokens, tmp_path / f"run-{seed}", on_update=stop)
+    shutil.rmtree(tmp_path / "run-1" / "checkpoints" / "step-00000004")
+    shutil.copytree(
+        tmp_path / "run-2" / "checkpoints" / "step-00000004", tmp_path / "run-1" / "checkpoints" / "step-00000004"
+    )
+    with pytest.raises(MismatchError, match=r"step-00000004 belongs to another run than .*run-1.*Move it"):
+        pretrain(PretrainConfig.build(TINY, {"seed": 1, "checkpoint_every": 2}), tokens, tmp_path / "run-1")
+    shutil.rmtree(tmp_path / "run-1" / "checkpoints" / "step-00000004")
+    pretrain(PretrainConfig.build(TINY, {"seed": 1, "checkpoint_every": 2}), tokens, tmp_path / "run-1")
+    assert read_manifest(tmp_path / "run-1" / "model").seed == 1
 
 
 def test_a_run_that_has_begun_takes_no_other_recipe(undisturbed: Path, tmp_path: Path) -> None:

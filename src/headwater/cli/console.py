@@ -95,7 +95,7 @@ def emit(result: dict[str, Any], *, as_json: bool, text: str, exact: bool = Fals
 
 def is_first_rank() -> bool:
     """Return whether this is the first process of torchrun, or the only one."""
-    return os.environ.get("RANK", "0") == "0"
+    return (os.environ.get("RANK") or "0") == "0"
 
 
 _BEYOND_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")

@@ -7,6 +7,8 @@ checkpoint; ranks, micro-batch, device and compilation may change then, keys tha
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import shlex
 from collections.abc import Callable
@@ -18,7 +20,7 @@ import torch
 
 from headwater import shipped
 from headwater.display import byte_size, counted
-from headwater.errors import FolderError, TrainingError, UsageError, resumable
+from headwater.errors import FolderError, UsageError, resumable
 from headwater.model import IGNORE, build_model, load_model, save_description, save_model
 from headwater.pretraining.cost import training_flops_per_token
 from headwater.pretraining.masking import Masking
@@ -41,11 +43,14 @@ from headwater.training import (
     Ranks,
     Run,
     Trainer,
+    diverged,
     process_group,
 )
 
 # Nats above the loss of guessing. Untrained models have up to 0.5.
 _DIVERGED = 1.0
+# Nats by which the held-out loss exceeds its lowest and the training loss where a text is learned by heart.
+_BY_HEART = 0.5
 # Repeated text is worth nearly as much as new text up to four passes, and little beyond sixteen (Muennighoff et
 # al. 2023, "Scaling data-constrained language models", section 5).
 MANY_PASSES = 8
@@ -211,7 +216,19 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path | None, ranks: Ran
         progress=progress,
         flops_per_token=training_flops_per_token(config.architecture, config.window),
         describe=describe,
+        identity="" if out is None else _identity(out),
+        highest_loss=math.log(config.architecture.vocabulary) + _DIVERGED,
     )
+
+
+def _identity(out: Path) -> str:
+    """Return a hash of what decides the result of the run in `out`, except its length; empty without a run."""
+    if not has_manifest(out):
+        return ""
+    manifest = read_manifest(out)
+    recipe = {key: value for key, value in manifest.config.items() if key not in (*_LENGTH, "changes")}
+    inputs = [(entry.role, entry.identity) for entry in manifest.inputs]
+    return hashlib.sha256(json.dumps([recipe, manifest.seed, inputs], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _build_trainer(config: PretrainConfig, ranks: Ranks, *, begun: bool) -> Trainer:
@@ -259,14 +276,22 @@ def held_out_loss(trainer: Trainer, stream: TokenStream, config: PretrainConfig)
     return float(loss_sum / token_count)
 
 
-def _require_learning(run: Run, config: PretrainConfig) -> None:
-    """Raise TrainingError if even the best held-out loss is far above that of guessing among all tokens."""
-    best = min(entry["validation_loss"] for entry in run.state.curve)
-    guessing = math.log(config.architecture.vocabulary)
-    if best > guessing + _DIVERGED:
-        raise TrainingError(
-            f"the run diverged: its held-out loss is {best:.1f}, and guessing among all tokens has {guessing:.1f}",
-            repair=f"Choose a lower rate: --set learning_rate={config.learning_rate / 10:g} --out NEW",
+def _require_learning(run: Run, config: PretrainConfig, progress: Progress) -> None:
+    """Raise TrainingError if the run diverged: training loss and best held-out loss are far above guessing.
+
+    A run whose training loss fell while the held-out loss rose learned its text by heart, and is warned of.
+    """
+    assert run.highest_loss is not None
+    curve = run.state.curve
+    best = min(entry["validation_loss"] for entry in curve)
+    last, trained = curve[-1]["validation_loss"], curve[-1]["training"]["loss"]
+    if best > run.highest_loss and trained > run.highest_loss:
+        raise diverged("held-out loss", best, run.highest_loss, config.learning_rate)
+    if (last > best + _BY_HEART and trained < last - _BY_HEART) or best > run.highest_loss:
+        progress.note(
+            f"Warning: the text is learned by heart: the training loss is {trained:.2f}, the held-out loss "
+            f"{last:.2f}. The model is the best state that was measured, with {best:.2f}. Gather more text, use "
+            f"fewer updates, or measure more often: --set validate_every={max(1, config.validate_every // 10)}"
         )
 
 
@@ -293,7 +318,7 @@ def _train(
 
     run.follow = after_update
     run.train()
-    _require_learning(run, config)
+    _require_learning(run, config, progress)
     run.restore_best()
     weights = run.trainer.full_weights()
     if ranks.is_first:

@@ -67,4 +67,5 @@ class Samples:
         self._lines = [line for line in self._lines if line["step"] < step][-_KEPT:]
         self._lines.append({"step": step, "prompt": config.sample_prompt, "text": text})
         write_json_lines(self._path, self._lines)
-        self._progress.note(f"update {step:,}: {config.sample_prompt}{' '.join(text.split())}")
+        shown = " ".join(text.lstrip("\ufffd").split())  # without the half of a character that it may begin with
+        self._progress.note(f"update {step:,}: {config.sample_prompt}{shown}")

@@ -4,7 +4,7 @@ from .journal import read_journal
 from .loop import Objective, Trainer, choose_precision, resolve_precision
 from .machine import matmul_rate
 from .parallel import Ranks, process_group
-from .run import CHECKPOINTS, OnUpdate, Run
+from .run import CHECKPOINTS, OnUpdate, Run, diverged
 from .schedule import Schedule, transfer_rate
 from .state import BatchSource, Measurement
 
@@ -23,6 +23,7 @@ __all__ = [
     "TrainingPrecision",
     "choose_precision",
     "compile_blocks",
+    "diverged",
     "matmul_rate",
     "process_group",
     "read_journal",

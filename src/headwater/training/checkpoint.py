@@ -13,7 +13,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from headwater import shipped
-from headwater.display import byte_size
+from headwater.display import byte_size, counted
 from headwater.errors import FolderError, HeadwaterError, MismatchError, StorageError
 from headwater.reading import read_json
-from headwater.storage import Stage, open_folder, storage_errors, write_json
+from headwater.storage import Stage, open_folder, read_manifest, storage_errors, write_json
 from headwater.training.parallel import Ranks
 
 _RECORD = "state.json"
@@ -39,7 +39,7 @@ class Checkpoints:
     """The checkpoints of one run: the newest `keep`, and the best one.
 
     sharded: each rank has a part of the state, and writes it. describe: writes into a checkpoint what makes it a
-    model that other commands open.
+    model that other commands open. run: the identity of the run, which each of its checkpoints records.
     """
 
     def __init__(
@@ -51,8 +51,9 @@ class Checkpoints:
         note: Callable[[str], None],
         sharded: bool = False,
         describe: Callable[[Path], None] | None = None,
+        run: str = "",
     ) -> None:
-        self.describe = describe
+        self.describe, self.run = describe, run
         self.folder, self.keep, self.note, self.sharded = folder, keep, note, sharded
         # The ranks that write: all, or the first one alone.
         self.ranks = ranks.for_a_thread() if sharded else replace(ranks, count=1)
@@ -71,17 +72,23 @@ class Checkpoints:
             writer.shutdown(wait=False)
 
     def require_space(self, state: Mapping[str, Tensor], ranks: Ranks) -> None:
-        """Raise StorageError on every rank if a disk that is written to has no room for a whole checkpoint."""
-        needed = sum(tensor.nbytes for tensor in state.values())
-        run, free = self.folder.parent, needed
+        """Raise StorageError on every rank if a disk that is written to cannot hold all checkpoints and the model.
+
+        Checkpoints are those that are kept, the best one, and the one that is written.
+        """
+        run = self.folder.parent
+        count = max(1, self.keep + 2 - len(shipped.list_checkpoints(run)))
+        size = sum(tensor.nbytes for tensor in state.values())
+        needed = free = count * size + size // 3
         if self.sharded or ranks.is_first:
             free = shutil.disk_usage(run).free
         if not ranks.any(free < needed):
             return
         space = byte_size(free) if free < needed else "too little"
         raise StorageError(
-            f"{run} has {space} of free space, and a checkpoint takes {byte_size(needed)}",
-            repair="Free some space, or choose another output folder",
+            f"{run} has {space} of free space, and {counted(count, 'checkpoint')} and the model take "
+            f"{byte_size(needed)}",
+            repair="Free some space, choose another output folder, or keep fewer: --set keep=1",
         )
 
     def wait(self) -> None:
@@ -93,9 +100,17 @@ class Checkpoints:
     def newest(self) -> tuple[Path, dict[str, Any]] | None:
         """Return the newest undamaged checkpoint and its record, or None if there is no checkpoint.
 
-        Raises FolderError if all checkpoints are damaged.
+        Raises FolderError if all checkpoints are damaged, MismatchError if one is of another run.
         """
         checkpoints = shipped.list_checkpoints(self.folder.parent)
+        for path in checkpoints:
+            with suppress(FolderError):  # a damaged manifest, which `is_good` notes
+                if read_manifest(path).config.get("run") != self.run:
+                    raise MismatchError(
+                        f"{path} belongs to another run than {self.folder.parent}",
+                        expected="checkpoints of one run: its recipe, its seed and its inputs",
+                        repair="Move it to another folder, and run the command again",
+                    )
         for path in reversed(checkpoints):
             if self.is_good(path):
                 return path, read_json(path / _RECORD)
@@ -141,7 +156,7 @@ class Checkpoints:
         return self.folder / f"step-{step:08d}"
 
     def _write(self, step: int, state: dict[str, Tensor], record: dict[str, Any], best: int | None) -> None:
-        stage = Stage(self.path_of(step), kind="checkpoint", config={"step": step}, inputs={})
+        stage = Stage(self.path_of(step), kind="checkpoint", config={"step": step, "run": self.run}, inputs={})
         try:
             if not self.ranks.broadcast(self.ranks.is_first and self._is_whole(stage)):
                 self._fill(stage, state, record)

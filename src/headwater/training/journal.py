@@ -76,23 +76,29 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
 
 
 def open_tracker(
-    name: Tracker, out: Path, config: dict[str, Any]
+    name: Tracker, out: Path, config: dict[str, Any], identity: str, step: int
 ) -> tuple[Callable[[dict[str, Any]], None], Callable[[], None]]:
     """Open a tracker for the run in `out`; return functions that log a line and that close it.
+
+    A run that resumes after `step` updates continues its curve: identity is its id with Weights & Biases and part
+    of its name with trackio, and TensorBoard hides what was logged of later updates.
 
     Raises ResourceError if its package is not installed.
     """
     if name == "tensorboard":
-        writer = _module("torch.utils.tensorboard", name).SummaryWriter(str(out / "tensorboard"))
+        writer = _module("torch.utils.tensorboard", name).SummaryWriter(
+            str(out / "tensorboard"), purge_step=step + 1
+        )
 
         def scalars(line: dict[str, Any]) -> None:
             for key, value in _figures(line).items():
                 writer.add_scalar(key, value, line["step"])
 
         return scalars, writer.close
-    # trackio has the functions of Weights & Biases.
+    # trackio has the functions of Weights & Biases, but a run's name is its id.
     module = _module(name, name)
-    module.init(project="headwater", name=out.name, config=config)
+    own = {"name": out.name, "id": identity} if name == "wandb" else {"name": f"{out.name}-{identity[:8]}"}
+    module.init(project="headwater", config=config, resume="allow", **own)
     return (lambda line: module.log(_figures(line), step=line["step"])), module.finish
 
 

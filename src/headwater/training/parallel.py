@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from headwater.device import choose_device
-from headwater.errors import TrainingError
+from headwater.errors import TrainingError, UsageError
 
 # For the slowest rank to start: it may load Python from storage that a thousand ranks read.
 PATIENCE = timedelta(minutes=10)
@@ -143,12 +143,24 @@ def _rank_and_count() -> tuple[int, int]:
     """Return this process's rank and the number of ranks: those of the process group, else torchrun's."""
     if dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+    values = {name: os.environ.get(name, "") for name in names}
+    rank, count = (values[name] or default for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
+    numbers = rank.isdecimal() and count.isdecimal() and (values["LOCAL_RANK"] or "0").isdecimal()
+    alone = count == "1" and rank == "0"
+    if not numbers or not (alone or (int(rank) < int(count) and values["MASTER_ADDR"] and values["MASTER_PORT"])):
+        shown = ", ".join(f"{name}={value!r}" for name, value in values.items() if name in os.environ)
+        raise UsageError(
+            f"the environment has {shown}",
+            expected="RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, as torchrun sets them",
+            repair="Start the ranks with torchrun, or for one process: unset RANK WORLD_SIZE",
+        )
+    return int(rank), int(count)
 
 
 def _join(device: str) -> Ranks:
     rank, count = _rank_and_count()
-    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    local_rank = int(os.environ.get("LOCAL_RANK") or 0)
     chosen = choose_device(device, local_rank)
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)

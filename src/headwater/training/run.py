@@ -36,6 +36,11 @@ from headwater.training.state import BatchSource, Measurement, ReadAhead, Traini
 CHECKPOINTS, JOURNAL = "checkpoints", "metrics.jsonl"
 
 
+# Updates in a row with a loss above that of guessing after which a run is ended.
+DIVERGED_UPDATES = 50
+_SAFE_RATE = 3e-4  # that of the largest presets
+
+
 # Called after every update with its line of metrics.jsonl, on the first rank.
 OnUpdate = Callable[[dict[str, Any]], None]
 
@@ -48,7 +53,8 @@ class Run:
     besides the last one; None is every `validate_every`. patience: stop after so many validations without a better
     one. flops_per_token: None omits the utilization from the journal. dynamic: see `compile_blocks`. follow:
     called after every update, returns more figures for the journal. describe: writes into a checkpoint what makes
-    it a model folder.
+    it a model folder. identity: what checkpoints and trackers record of the run; others in its folder are refused.
+    highest_loss: the run ends as diverged after DIVERGED_UPDATES updates in a row above it; None does not check.
     """
 
     trainer: Trainer
@@ -65,11 +71,14 @@ class Run:
     follow: Callable[[], dict[str, float]] | None = None
     on_update: OnUpdate | None = None
     describe: Callable[[Path], None] | None = None
+    identity: str = ""
+    highest_loss: float | None = None
     state: TrainingState = field(init=False, default_factory=TrainingState)
     checkpoints: Checkpoints | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self._best_weights: list[Tensor] = []
+        self._high_losses = 0  # in a row
         if self.out is not None:
             trainer = self.trainer
             self.checkpoints = Checkpoints(
@@ -79,6 +88,7 @@ class Run:
                 note=self.progress.note,
                 sharded=trainer.sharded,
                 describe=self.describe,
+                run=self.identity,
             )
 
     def read(self, step: int) -> list[Any]:
@@ -153,6 +163,10 @@ class Run:
                 self.on_update(dict(line))
             if stop and not self._is_over():
                 raise KeyboardInterrupt
+            if self.highest_loss is not None:
+                self._high_losses = self._high_losses + 1 if result.loss > self.highest_loss else 0
+                if self._high_losses == DIVERGED_UPDATES:
+                    raise diverged("training loss", result.loss, self.highest_loss, self.config.learning_rate)
 
     def restore_best(self) -> None:
         """Load the best weights into the trainer; every rank must call this."""
@@ -183,7 +197,7 @@ class Run:
             return trainer.update(ahead.take(step))
         except TrainingError as error:
             if kept := self._keep_state():
-                raise TrainingError(error.seen + kept, repair=error.repair) from None
+                raise TrainingError(error.seen + kept, expected=error.expected, repair=error.repair) from None
             raise
         except (RuntimeError, MemoryError) as error:
             # Before the weights change. Several ranks cannot write together: one of them is gone.
@@ -299,7 +313,8 @@ class Run:
         if self.out is None or not self.trainer.ranks.is_first:
             return lambda line, flush: None
         config = self.config.to_dict()
-        trackers = [open_tracker(name, self.out, config) for name in self.config.track]
+        step = self.trainer.step
+        trackers = [open_tracker(name, self.out, config, self.identity, step) for name in self.config.track]
         for _, close in trackers:
             stack.callback(close)
         path = self.out / JOURNAL
@@ -326,6 +341,15 @@ class Run:
             figures = [f"{k.replace('_', ' ')} {v:.3f}" for k, v in entry.items() if isinstance(v, float)]
             text += f"; best after {entry['step']:,}: {', '.join(figures)}" if figures else ""
         return text
+
+
+def diverged(what: str, loss: float, highest: float, learning_rate: float) -> TrainingError:
+    """Return the error of a run whose loss is above `highest`; the repair is a rate with which presets learn."""
+    return TrainingError(
+        f"the run diverged: its {what} is {loss:.1f}",
+        expected=f"less than {highest:.1f}, about the loss of guessing among all tokens",
+        repair=f"Choose a lower rate: --set learning_rate={min(learning_rate / 10, _SAFE_RATE):g} --out NEW",
+    )
 
 
 @contextmanager
