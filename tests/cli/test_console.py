@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
+import errno
 import io
 import math
+import os
 import sys
 from contextlib import nullcontext
 from typing import Any
@@ -15,6 +18,7 @@ from typer.main import get_command
 from headwater.cli import console, main
 from headwater.display import byte_size, duration
 from headwater.errors import DataError, resumable
+from headwater.storage import INTERACTIVE
 
 
 def test_the_time_left_of_a_resumed_stage_ignores_earlier_work(
@@ -113,3 +117,38 @@ def test_a_duration_is_rounded_into_its_unit(seconds: float, text: str) -> None:
 )
 def test_a_size_is_rounded_into_its_unit(count: int, text: str) -> None:
     assert byte_size(count) == text
+
+
+class _Gone(io.TextIOBase):
+    """A stream whose terminal is gone, or whose disk is full."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("kind", [console.PlainProgress, console.LiveProgress])
+def test_work_continues_when_its_terminal_is_gone(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All updates were done, and the model was not written."""
+    progress = kind()
+    progress.interval_seconds = 0.0
+    monkeypatch.setattr(sys, "stderr", _Gone())
+    progress.start("pre-training", 10, "updates")
+    for done in range(10):
+        progress.advance(done, loss=3.0)
+    progress.note("a note")
+    progress.finish()
+
+
+@pytest.mark.parametrize("interactive", [True, False])
+def test_a_notebook_shows_progress_and_a_script_none(
+    interactive: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(builtins, "__IPYTHON__", True, raising=False)
+    if not interactive:
+        monkeypatch.delattr(builtins, "__IPYTHON__")
+    INTERACTIVE.start("pre-training", 10, "updates")
+    INTERACTIVE.finish("model")
+    assert ("pre-training: model" in capsys.readouterr().err) is interactive

@@ -10,6 +10,8 @@ import os
 import re
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -204,18 +206,21 @@ class LiveProgress(Progress):
             transient=True,
         )
         self._task: TaskID = self._display.add_task(stage, total=total, status="")
-        self._display.start()
+        with self._while_shown():
+            self._display.start()
 
     def advance(self, done: float, **figures: float) -> None:
         """See Progress."""
         if self._display is not None:
             parts = [f"{done:,.0f} {self._unit}".strip(), *self.figure_texts(figures)]
-            self._display.update(self._task, completed=done, status=", ".join(parts))
+            with self._while_shown():
+                self._display.update(self._task, completed=done, status=", ".join(parts))
 
     def note(self, text: str) -> None:
         """See Progress."""
         if self._display is not None:
-            self._display.console.print(f"  {printable(text)}", markup=False, highlight=False)
+            with self._while_shown():
+                self._display.console.print(f"  {printable(text)}", markup=False, highlight=False)
         else:
             say(f"  {text}")
 
@@ -234,6 +239,15 @@ class LiveProgress(Progress):
 
     def _close(self) -> None:
         """Remove the display from the terminal."""
-        if self._display is not None:
-            self._display.stop()
-            self._display = None
+        display, self._display = self._display, None
+        if display is not None:
+            with suppress(OSError):
+                display.stop()
+
+    @contextmanager
+    def _while_shown(self) -> Iterator[None]:
+        """Show nothing more when the terminal is gone; the work continues."""
+        try:
+            yield
+        except OSError:
+            self._close()

@@ -18,7 +18,7 @@ from headwater.convert import openai
 from headwater.errors import FolderError, ResourceError, UsageError
 from headwater.model import load_model, save_model
 from headwater.reading import read_object
-from headwater.storage import SILENT, Progress, Stage
+from headwater.storage import INTERACTIVE, Progress, Stage
 from headwater.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def convert(
     precision: WeightFormat | None = None,
     tokenizer: str | None = None,
     download: bool = False,
-    progress: Progress = SILENT,
+    progress: Progress = INTERACTIVE,
 ) -> dict[str, Any]:
     """Convert the model in `source`; return what was written (source kind, destination, parameters, tokenizer) and
     what was left out.

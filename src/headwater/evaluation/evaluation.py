@@ -45,7 +45,7 @@ from headwater.model import load_config
 from headwater.plugins import not_installed
 from headwater.reading import sha256_of
 from headwater.shipped import hub_name
-from headwater.storage import SILENT, Progress, Stage, identity_of, write_json
+from headwater.storage import INTERACTIVE, Progress, Stage, identity_of, write_json
 from headwater.tokenizer import Tokenizer
 
 # The most reasons in the error that no protocol could be scored.
@@ -99,7 +99,7 @@ def evaluate(
     limit: int | None = None,
     device: str = "auto",
     allow_empty: bool = False,
-    progress: Progress = SILENT,
+    progress: Progress = INTERACTIVE,
 ) -> Results:
     """Evaluate the model in a folder, or one that ships, and write the results folder `out` unless it is complete.
 

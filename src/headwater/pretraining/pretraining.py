@@ -34,7 +34,17 @@ from headwater.pretraining.recipe import (
 from headwater.pretraining.samples import Samples
 from headwater.pretraining.tokens.pack import TOKEN_PARTS
 from headwater.pretraining.tokens.sampler import Sampler, TokenBatch, TokenStream
-from headwater.storage import SILENT, Input, Manifest, Progress, Stage, folder_lock, has_manifest, read_manifest
+from headwater.storage import (
+    INTERACTIVE,
+    SILENT,
+    Input,
+    Manifest,
+    Progress,
+    Stage,
+    folder_lock,
+    has_manifest,
+    read_manifest,
+)
 from headwater.training import (
     CHECKPOINTS,
     Measurement,
@@ -66,7 +76,7 @@ def pretrain(
     *,
     follow: Follow | None = None,
     on_update: OnUpdate | None = None,
-    progress: Progress = SILENT,
+    progress: Progress = INTERACTIVE,
 ) -> Path:
     """Train, or resume training, and write `out`; return the model folder `out/model`.
 

@@ -30,7 +30,7 @@ from headwater.quickstart.labels import make_labels
 from headwater.quickstart.samples import write_samples
 from headwater.reading import read_json
 from headwater.report import measured_lines, report
-from headwater.storage import SILENT, Progress, has_manifest, open_folder, read_manifest, write_json
+from headwater.storage import INTERACTIVE, Progress, has_manifest, open_folder, read_manifest, write_json
 from headwater.tokenizer import Tokenizer, train_tokenizer
 
 BUILT_IN = "python-docs"
@@ -90,7 +90,7 @@ def quickstart(
     encoding: str = "",
     seed: int = 1,
     device: str = "auto",
-    progress: Progress = SILENT,
+    progress: Progress = INTERACTIVE,
 ) -> Quickstart:
     """Run all stages in `out`; `minutes` is the time of pre-training.
 

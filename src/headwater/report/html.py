@@ -21,7 +21,7 @@ from headwater.report.content import Content, read_content
 from headwater.report.plots import Series, line_chart
 from headwater.report.scores import EXPONENT_FROM, Bar, ScoreRow, compare
 from headwater.report.training_runs import ZERO_SHOT, RunSummary
-from headwater.storage import SILENT, Progress, storage_errors, write_text
+from headwater.storage import INTERACTIVE, Progress, storage_errors, write_text
 
 _TEMPLATE = "report.html.j2"
 _FOOTER = b"<footer>\nMade by Headwater"
@@ -43,7 +43,7 @@ def report(
     *,
     title: str = "Headwater report",
     section: str = "",
-    progress: Progress = SILENT,
+    progress: Progress = INTERACTIVE,
 ) -> Path:
     """Write one HTML file about `folders`, or about the Headwater folders inside them.
 

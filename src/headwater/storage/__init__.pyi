@@ -13,13 +13,14 @@ from .files import (
     write_json_lines,
     write_text,
 )
-from .progress import SILENT, PlainProgress, Progress, say
+from .progress import INTERACTIVE, SILENT, PlainProgress, Progress, say
 from .provenance import Input, Manifest, has_manifest, identity_of, open_folder, read_manifest, user_files
 from .remote import folder_files, list_source
 from .resources import available_resources, cache_folder, data_folder, find_resource
 from .stage import Destination, Stage
 
 __all__ = [
+    "INTERACTIVE",
     "SILENT",
     "Destination",
     "Input",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import sys
 import time
 from contextlib import suppress
@@ -53,12 +54,16 @@ class PlainProgress(Progress):
     interval_seconds = 10.0
     _stage = ""  # the one that runs
 
+    def print(self, text: str) -> None:
+        """Show a line."""
+        say(text)
+
     def start(self, stage: str, total: float | None = None, unit: str = "") -> None:
         """See Progress."""
         self._stage, self._total, self._unit = stage, total, unit
         self._started = self._last = time.monotonic()
         self._first: tuple[float, float] | None = None
-        say(f"{stage} …")
+        self.print(f"{stage} …")
 
     def advance(self, done: float, **figures: float) -> None:
         """See Progress."""
@@ -74,16 +79,16 @@ class PlainProgress(Progress):
         if self._total and done > before:
             left = (now - began) * (self._total - done) / (done - before)
             parts.append(f"{duration(left)} left")
-        say(f"  {self._stage}: {', '.join(parts)}")
+        self.print(f"  {self._stage}: {', '.join(parts)}")
 
     def note(self, text: str) -> None:
         """See Progress."""
-        say(f"  {text}")
+        self.print(f"  {text}")
 
     def finish(self, summary: str = "") -> None:
         """See Progress."""
         took = duration(time.monotonic() - self._started)
-        say(f"{self._stage}: {summary or 'done'} ({took})")
+        self.print(f"{self._stage}: {summary or 'done'} ({took})")
         self._stage = ""
 
     def stop(self) -> None:
@@ -92,10 +97,23 @@ class PlainProgress(Progress):
             self.finish("stopped")
 
 
+class InteractiveProgress(PlainProgress):
+    """As PlainProgress in a notebook or an interactive session; shows nothing in a script."""
+
+    def print(self, text: str) -> None:
+        """See PlainProgress."""
+        if hasattr(builtins, "__IPYTHON__") or hasattr(sys, "ps1"):
+            super().print(text)
+
+
+# The progress of calls from Python that name none.
+INTERACTIVE = InteractiveProgress()
+
+
 def say(text: str) -> None:
     """Print text on stderr; escape control characters, except tab and newline.
 
-    Work continues when nothing reads stderr any more, as in `headwater … 2>&1 | head`.
+    Work continues when nothing can be written there: its reader or terminal is gone, or the disk of a log is full.
     """
-    with suppress(BrokenPipeError):
+    with suppress(OSError, ValueError):
         print(printable(text, keep="\n\t"), file=sys.stderr, flush=True)

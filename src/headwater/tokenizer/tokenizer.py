@@ -20,7 +20,7 @@ from headwater.display import counted
 from headwater.errors import DataError, MismatchError, UsageError
 from headwater.reading import expand_home, is_table
 from headwater.storage import (
-    SILENT,
+    INTERACTIVE,
     Progress,
     Stage,
     find_resource,
@@ -136,7 +136,7 @@ class Tokenizer:
         kind: Kind = "gpt2",
         vocab_size: int = 32_000,
         special_tokens: Sequence[str] = (),
-        progress: Progress = SILENT,
+        progress: Progress = INTERACTIVE,
     ) -> Tokenizer:
         """Learn a vocabulary from text; the order of texts does not matter.
 
@@ -341,7 +341,7 @@ def train_tokenizer(
     kind: Kind = "gpt2",
     vocab_size: int = 32_000,
     special_tokens: Sequence[str] = (),
-    progress: Progress = SILENT,
+    progress: Progress = INTERACTIVE,
 ) -> Tokenizer:
     """Learn a vocabulary from `sources` and write it as the tokenizer folder `out`; return it.
 

@@ -36,7 +36,7 @@ from headwater.display import counted
 from headwater.errors import DataError, FolderError, HeadwaterError, UsageError, resumable
 from headwater.reading import file_at, read_json, unpacked_suffix
 from headwater.storage import (
-    SILENT,
+    INTERACTIVE,
     Destination,
     Input,
     Progress,
@@ -67,7 +67,7 @@ def build_corpus(
     workers: int = 1,
     engine: Engine = "local",
     address: str = "",
-    progress: Progress = SILENT,
+    progress: Progress = INTERACTIVE,
 ) -> None:
     """Build the corpus folder `out` from `sources` unless it exists; resume a build that was killed.
 

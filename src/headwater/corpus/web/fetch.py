@@ -30,7 +30,15 @@ from headwater.corpus.web.queues import HostLinks, HostQueues
 from headwater.corpus.web.urls import canonical_url, host_of
 from headwater.corpus.web.visit import Refused, Visitor, require_packages
 from headwater.errors import DataError, FolderError, UsageError, resumable
-from headwater.storage import SILENT, Destination, Progress, Stage, folder_lock, storage_errors, write_json
+from headwater.storage import (
+    INTERACTIVE,
+    Destination,
+    Progress,
+    Stage,
+    folder_lock,
+    storage_errors,
+    write_json,
+)
 
 FUNNEL = "funnel.json"
 _BEGUN = 20_000  # hosts that are being visited or wait for their delay
@@ -69,7 +77,7 @@ class FetchConfig(Config):
 
 @resumable()
 def fetch_links(
-    links: str | Path, out: str | Path, config: FetchConfig | None = None, *, progress: Progress = SILENT
+    links: str | Path, out: str | Path, config: FetchConfig | None = None, *, progress: Progress = INTERACTIVE
 ) -> dict[str, Any]:
     """Visit the links of a links folder and write the pages folder `out`; resume it, or keep it if complete.
 

@@ -33,7 +33,7 @@ from headwater.corpus.web.urls import canonical_url, host_of, page_key
 from headwater.errors import DataError, HeadwaterError, resumable
 from headwater.reading import AnyFile, CompressedFile, ParquetTable, is_remote, parse_json, read_json
 from headwater.storage import (
-    SILENT,
+    INTERACTIVE,
     Destination,
     Progress,
     Stage,
@@ -83,7 +83,7 @@ def gather_links(
     config: LinksConfig | None = None,
     *,
     workers: int = 1,
-    progress: Progress = SILENT,
+    progress: Progress = INTERACTIVE,
 ) -> dict[str, Any]:
     """Write the links folder `out` (Parquet, COLUMNS) unless it exists; return counts.
 

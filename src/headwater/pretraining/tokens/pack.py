@@ -38,7 +38,7 @@ from headwater.errors import DataError, FolderError, StorageError
 from headwater.pretraining.tokens.part_writer import PartWriter
 from headwater.reading import read_json
 from headwater.storage import (
-    SILENT,
+    INTERACTIVE,
     Progress,
     Stage,
     folder_lock,
@@ -71,7 +71,7 @@ def pack(
     workers: int = 1,
     engine: Literal["local", "ray"] = "local",
     address: str = "",
-    progress: Progress = SILENT,
+    progress: Progress = INTERACTIVE,
 ) -> Counts:
     """Encode `corpus` into the tokens folder `out`, or find it there; resume what was killed.
 
