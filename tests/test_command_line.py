@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -317,3 +318,46 @@ def test_tilde_is_the_home_folder_in_every_path(
     assert list(Path().iterdir()) == []
     assert expand_home("rivers=~/run") == f"rivers={tmp_path / 'home'}/run"
     assert expand_home("a~/b") == "a~/b"
+
+
+@pytest.mark.parametrize("out", [".", ""])
+@pytest.mark.parametrize(
+    "command", ["pack {tokens}/../corpus --tokenizer gpt2-mini", "corpus build {tokens}/../text.txt"]
+)
+def test_the_current_folder_is_no_output(
+    command: str, out: str, tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*command.format(tokens=tokens).split(), "--out", out]) == 1
+    assert "is the current folder, which cannot be replaced" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_user_without_a_home_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in containers whose user id has no name."""
+
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.setattr(Path, "expanduser", lambda _: no_home())
+    for variable in ("HEADWATER_CACHE", "XDG_CACHE_HOME", "HEADWATER_DATA"):
+        monkeypatch.delenv(variable, raising=False)
+    assert main(["doctor"]) == 0
+    for name in ("gpt2", "minilm"):
+        assert main(["tokenizer", "encode", "a text", "--tokenizer", name]) == 1
+    assert main(["lineage", "~/run"]) == 2
+    assert "this process has no home folder. Set HOME" in capsys.readouterr().err
+
+
+def test_a_limit_on_threads_is_not_called_memory(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("headwater.cli.doctor.emit", refuse)
+    assert main(["doctor"]) == 1
+    assert capsys.readouterr().err.startswith("Error: the system starts no more threads")

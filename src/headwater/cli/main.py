@@ -51,8 +51,8 @@ COMMANDS = {
     "doctor": "Describe this machine.",
 }
 
-# What PyTorch's allocators, and threads that get no stack, say in a RuntimeError.
-_NO_MEMORY = re.compile("can't allocate memory|out of memory|can't start new thread")
+_NO_MEMORY = re.compile("can't allocate memory|out of memory")  # what PyTorch's allocators say
+_NO_THREAD = "can't start new thread"
 
 
 # Parameters of commands that are paths, or else URLs or names of models.
@@ -244,6 +244,9 @@ def _run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _fail("\nInterrupted.", 130)
     except (MemoryError, RuntimeError) as error:
+        if str(error) == _NO_THREAD:
+            said = "the system starts no more threads for this user: see ulimit -u and the limits of the container"
+            return _fail(f"Error: {said}.", 1)
         if isinstance(error, RuntimeError) and not _NO_MEMORY.search(str(error)):
             raise
         return _fail(

@@ -16,7 +16,15 @@ from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import IO, Any, TypeGuard, overload
 
-from headwater.errors import DataError, FolderError, HeadwaterError, ResourceError, StorageError, require_extra
+from headwater.errors import (
+    DataError,
+    FolderError,
+    HeadwaterError,
+    ResourceError,
+    StorageError,
+    UsageError,
+    require_extra,
+)
 from headwater.reading.encoding import decode_text
 
 _BLOCK_BYTES = 8 * 1024**2  # of one request
@@ -304,7 +312,12 @@ def expand_home(name: str | Path) -> str | Path:
     match = _HOME.match(str(name))
     if match is None:
         return name
-    expanded = match[1] + str(Path(str(name)[match.end(1) :]).expanduser())
+    try:
+        expanded = match[1] + str(Path(str(name)[match.end(1) :]).expanduser())
+    except RuntimeError:
+        raise UsageError(
+            f"{name}: this process has no home folder", repair="Set HOME, or write the whole path"
+        ) from None
     return expanded if isinstance(name, str) else Path(expanded)
 
 

@@ -132,6 +132,10 @@ def from_hub(name: str, download: bool) -> Path:
     try:
         wanted = ["*.json", "*.safetensors", "merges.txt", "vocab.txt"]
         return Path(snapshot_download(name, allow_patterns=wanted, local_files_only=not download))
+    except RuntimeError as error:
+        raise ResourceError(
+            f"the hub's local cache has no place: {error}", repair="Set HF_HOME to a folder"
+        ) from None
     except HFValidationError:
         raise ResourceError(
             f"{name} is neither a folder nor a valid hub name",

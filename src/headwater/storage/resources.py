@@ -11,6 +11,7 @@ import hashlib
 import importlib.metadata
 import os
 import sys
+import tempfile
 import tomllib
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,6 +38,10 @@ RESOURCES = {
 }
 
 
+# Where programs keep caches below the home folder, if not in .cache.
+_CACHES = {"darwin": ("Library", "Caches"), "win32": ()}
+
+
 def data_folder() -> Path | None:
     """Return the folder of real data that HEADWATER_DATA names, or None."""
     named = os.environ.get("HEADWATER_DATA")
@@ -46,18 +51,19 @@ def data_folder() -> Path | None:
 def cache_folder() -> Path:
     """Return the folder for fetched files: HEADWATER_CACHE, or the platform's cache folder.
 
-    A platform's variable that is empty or a relative path is ignored (XDG Base Directory Specification).
+    A platform's variable that is empty or a relative path is ignored (XDG Base Directory Specification). A user
+    without a home folder, as in many containers, has a folder for temporary files.
     """
-    named = os.environ.get("HEADWATER_CACHE")
-    if named:
+    if named := os.environ.get("HEADWATER_CACHE"):
         return Path(named)
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "headwater"
-    variable, usual = (
-        ("LOCALAPPDATA", Path.home()) if os.name == "nt" else ("XDG_CACHE_HOME", Path.home() / ".cache")
-    )
-    folder = Path(os.environ.get(variable, ""))
-    return (folder if folder.is_absolute() else usual) / "headwater"
+    variable = {"darwin": "", "win32": "LOCALAPPDATA"}.get(sys.platform, "XDG_CACHE_HOME")
+    if (folder := Path(os.environ.get(variable, ""))).is_absolute():
+        return folder / "headwater"
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return Path(tempfile.gettempdir(), f"headwater-{os.getuid() if hasattr(os, 'getuid') else 'cache'}")
+    return home.joinpath(*_CACHES.get(sys.platform, (".cache",)), "headwater")
 
 
 def find_resource(name: str, *, allow_network: bool = False) -> Path:

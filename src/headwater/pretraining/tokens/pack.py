@@ -86,7 +86,7 @@ def pack(
     stage = tokens_stage(out, tokenizer, loaded, {"corpus": corpus}, {"validation": validation})
     inputs = [(entry.role, entry.identity) for entry in stage.inputs]
     key = json.dumps([version("headwater"), stage.config, inputs], sort_keys=True)
-    folder = out.with_name(f".{out.name}.{hashlib.sha256(key.encode()).hexdigest()[:12]}.parts")
+    folder = out.parent / f".{out.name}.{hashlib.sha256(key.encode()).hexdigest()[:12]}.parts"
     if not stage.is_complete(progress):
         # The stage has compared the hashes of the corpus.
         names = sorted(open_folder(corpus, "corpus", hashes=False).files)
