@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self, TypeGuard, get_args
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from headwater.errors import HeadwaterError, UsageError, nearest
-from headwater.plugins import RECIPES, plugins
+from headwater.plugins import OPTIONAL_ARCHITECTURES, RECIPES, not_installed, plugins
 from headwater.reading import read_text
 from headwater.storage import write_text
 
@@ -138,15 +138,16 @@ def _check_bounds(source: str, size: int, text: str) -> None:
         )
 
 
-def recipes_folder() -> Path:
-    """Return the folder of the pre-training recipes in the package."""
-    return Path(__file__).parent / "recipes"
+def recipe_files() -> dict[str, Path]:
+    """Return the pre-training recipes by name: those in the package, and those of other distributions."""
+    folders = [Path(__file__).parent / "recipes", *(plugin.load() for plugin in plugins(RECIPES).values())]
+    return {recipe.stem: recipe for folder in folders for recipe in sorted(folder.glob("*.toml"))}
 
 
 def read_recipe(name_or_file: str | Path) -> Layer:
     """Read a pre-training recipe: a TOML file, or the name of one in Headwater, such as `gpt2-nano`.
 
-    Raises UsageError if it is neither.
+    Raises UsageError if it is neither, ResourceError for one of headwater-papers if that is not installed.
     """
     path = Path(name_or_file)
     if path.is_file():
@@ -157,9 +158,10 @@ def read_recipe(name_or_file: str | Path) -> Layer:
                 repair='Set at least its preset, for example: preset = "gpt2-nano"',
             )
         return Layer(keys, str(path))
-    folders = [recipes_folder(), *(plugin.load() for plugin in plugins(RECIPES).values())]
-    shipped = {recipe.stem: recipe for folder in folders for recipe in sorted(folder.glob("*.toml"))}
+    shipped = recipe_files()
     if str(name_or_file) not in shipped:
+        if str(name_or_file).partition("-")[0] in OPTIONAL_ARCHITECTURES:
+            raise not_installed(f"the recipe {name_or_file}")
         raise UsageError(
             f"there is no recipe {str(name_or_file)!r}",
             expected=f"{', '.join(shipped)}, or a TOML file",

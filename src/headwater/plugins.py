@@ -22,8 +22,9 @@ ARCHITECTURES = "headwater.architectures"
 RECIPES = "headwater.recipes"
 TASKS = "headwater.tasks"
 PAPERS = "headwater-papers"
-# The commands of headwater-papers, and the benchmarks of its zero-shot tasks.
+# The commands of headwater-papers, its architectures, and the benchmarks of its zero-shot tasks.
 OPTIONAL = {"finetune-sets", "reproduce"}
+OPTIONAL_ARCHITECTURES = {"bilstm", "lstm"}
 OPTIONAL_TASKS = frozenset(
     {"cbt", "cnndm", "cola", "coqa", "dprd", "natural-questions", "pdp", "race", "race-high", "race-middle"}
     | {"race-sample", "sst-2", "story-cloze", "wmt14", "wsc273"}

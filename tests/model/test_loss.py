@@ -7,8 +7,8 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headwater.model import IGNORE, cross_entropy, loss
-from headwater.model.loss import cross_entropy_plainly, project
+from headwater.model import IGNORE, cross_entropy, loss, project
+from headwater.model.loss import cross_entropy_plainly
 
 
 @pytest.fixture

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from headwater.errors import DataError, UsageError
-from headwater.model import PRESETS, Transformer, attend, build_model, preset
+from headwater.model import PRESETS, Transformer, attend, build_model, preset, token_rows
 from headwater.model.attention import attend_plainly, causal_mask
-from headwater.model.transformer import token_rows
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headwater import native
-from headwater.model import Block, Transformer, build_model, preset
-from headwater.model.transformer import Embeddings
+from headwater.model import Block, Embeddings, Transformer, build_model, preset
 from headwater.native import (
     PAGE,
     PANEL,

@@ -119,10 +119,9 @@ def _say_what_to_try(model: Path, run: Path) -> None:
 
 def _is_run(recipe: Path) -> bool:
     """Return whether `recipe` is a folder; one with the name of a recipe must have the configuration of a run."""
-    from headwater.config import recipes_folder
+    from headwater.config import recipe_files
 
-    is_name = (recipes_folder() / f"{recipe}.toml").is_file()
-    return recipe.is_dir() and (not is_name or (recipe / "config.toml").exists())
+    return recipe.is_dir() and (str(recipe) not in recipe_files() or (recipe / "config.toml").exists())
 
 
 def _has_begun(out: Path) -> bool:

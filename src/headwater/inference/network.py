@@ -2,7 +2,7 @@
 
 Scoring, generation, `echo`, log-probabilities, embeddings, logits and inspection all use a network, so they have
 the same weights, precision and numbers. Two backends implement it: the native kernels (`compiled`) and torch
-(`torch_network`, and `recurrent` for the LSTM). `backends.open_network` chooses one.
+(`torch_network`). `backends.open_network` chooses one.
 """
 
 from __future__ import annotations

@@ -4,22 +4,22 @@ from .config import PRESETS, Architecture, Faithful, Model, ModelConfig, archite
 from .io.folder import load_config, load_model, model_reader, save_description, save_model
 from .io.single import gguf_name
 from .io.weights import read_tensors, require_cast
-from .loss import IGNORE, cross_entropy, workspace_bytes
-from .lstm import LSTM, Recurrent
-from .transformer import Block, Linear, Transformer
+from .loss import IGNORE, cross_entropy, project, workspace_bytes
+from .transformer import Block, Embedding, Embeddings, Extensible, Linear, Transformer, token_rows
 
 __all__ = [
     "IGNORE",
-    "LSTM",
     "PRESETS",
     "Architecture",
     "Backend",
     "Block",
+    "Embedding",
+    "Embeddings",
+    "Extensible",
     "Faithful",
     "Linear",
     "Model",
     "ModelConfig",
-    "Recurrent",
     "Transformer",
     "architecture_of",
     "attend",
@@ -33,9 +33,11 @@ __all__ = [
     "model_reader",
     "padding_mask",
     "preset",
+    "project",
     "read_tensors",
     "require_cast",
     "save_description",
     "save_model",
+    "token_rows",
     "workspace_bytes",
 ]

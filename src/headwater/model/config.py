@@ -22,15 +22,14 @@ from pydantic import Field, model_validator
 
 from headwater.config import Config
 from headwater.errors import UsageError, suggest
-from headwater.plugins import register_plugins
+from headwater.plugins import OPTIONAL_ARCHITECTURES, not_installed, register_plugins
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from headwater.model.lstm import LSTM
     from headwater.model.transformer import Transformer
 
-    Model: TypeAlias = Transformer | LSTM
+    Model: TypeAlias = Transformer
 
 Faithful = Literal["code", "paper"]
 # GPT-1 (openai/finetune-transformer-lm): dropout on the embedding matrix, also in the softmax, and a softmax that
@@ -83,8 +82,8 @@ class Architecture:
     def register(self, name: str, presets: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         """Add this kind of model as `architecture = NAME` of a configuration, and its presets.
 
-        The class takes a ModelConfig and has the methods of `Recurrent`. Its attribute `objective`, if it has one,
-        replaces L1 in pre-training.
+        The class takes a ModelConfig and has the methods of `Transformer`. Its attribute `objective`, if there is
+        one, replaces L1 in pre-training.
         """
         _ARCHITECTURES[name] = self
         PRESETS.update({preset: dict(shape) for preset, shape in (presets or {}).items()})
@@ -92,12 +91,6 @@ class Architecture:
 
 _ARCHITECTURES = {
     "transformer": Architecture("headwater.model.transformer:Transformer"),
-    "lstm": Architecture(
-        "headwater.model.lstm:LSTM",
-        is_recurrent=True,
-        keeps_layers=False,
-        network="headwater.inference.recurrent:RecurrentNetwork",
-    ),
 }
 
 
@@ -110,7 +103,7 @@ class ModelConfig(Config):
     """Shape and variant of one model. Sizes count rows, positions, blocks, dimensions."""
 
     architecture: str = "transformer"
-    """Kind of model: transformer, lstm, or one that was registered."""
+    """Kind of model: transformer, or one that another distribution registers, such as headwater-papers' lstm."""
     # The upper bounds are far beyond any model; they bound the work that an untrusted file can cause.
     vocabulary: int = Field(default=50_257, ge=2, le=1 << 31)
     """Rows of the embedding; by default the tokenizer's."""
@@ -123,7 +116,7 @@ class ModelConfig(Config):
     heads: int = Field(default=12, ge=1)
     """Heads of attention."""
     units: int | None = Field(default=None, ge=1, le=1 << 24)
-    """The LSTM's hidden units per layer (GPT-1 section 5: one layer of 2,048)."""
+    """A recurrent model's hidden units per layer."""
     norm: Literal["pre", "post"] = "pre"
     """Where LayerNorm is: before a sub-block (GPT-2) or after its residual add (GPT-1)."""
     final_norm: bool = True
@@ -179,6 +172,8 @@ class ModelConfig(Config):
         if self.architecture not in _ARCHITECTURES:
             register_plugins()
         if self.architecture not in _ARCHITECTURES:
+            if self.architecture in OPTIONAL_ARCHITECTURES:
+                raise not_installed(f"architecture = {self.architecture}")
             kinds = ", ".join(_ARCHITECTURES)
             raise ValueError(f"architecture = {self.architecture} is not a kind of model: there are {kinds}")
         if self.width % self.heads:
@@ -186,7 +181,7 @@ class ModelConfig(Config):
         if self.is_recurrent and self.units is None:
             raise ValueError(f"architecture = {self.architecture} needs units, as units = 2048")
         if not self.is_recurrent and self.units is not None:
-            raise ValueError(f"units = {self.units} needs architecture = lstm")
+            raise ValueError(f"units = {self.units} needs a recurrent architecture")
         if self.is_recurrent and self.is_masked:
             raise ValueError(f"architecture = {self.architecture} cannot have attention = full")
         if not self.predicts_tokens and not self.is_masked:
@@ -334,7 +329,6 @@ _BERT = _MASKED | {
     **{"vocabulary": 30_522, "context": 512, "norm_epsilon": 1e-12, "activation": "gelu"},
     **{"segments": 2, "embedding_norm": True, "output_transform": True},
 }
-_LSTM: dict[str, Any] = {"architecture": "lstm", "layers": 1, "heads": 1, "dropout": 0.1}
 
 # Each preset: the keys in which it differs from the defaults.
 PRESETS: dict[str, dict[str, Any]] = {
@@ -343,7 +337,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "gpt2-medium": {"layers": 24, "width": 1_024, "heads": 16},
     "gpt2-large": {"layers": 36, "width": 1_280, "heads": 20},
     "gpt2-xl": {"layers": 48, "width": 1_600, "heads": 25},
-    "lstm": _LSTM | {"vocabulary": 40_478, "context": 512, "width": 768, "units": 2_048},
     # For small machines, smallest first.
     "gpt2-pico": _small(2, 2),
     "gpt2-nano": _small(3, 3),
@@ -356,8 +349,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "bert-large": _BERT | {"layers": 24, "width": 1_024, "heads": 16},
     "bert-nano": _MASKED | _small(3, 3),
     "bert-mini": _MASKED | _small(5, 5),
-    "lstm-nano": _LSTM | _SMALL | {"width": 192, "units": 512},
-    "lstm-mini": _LSTM | _SMALL | {"width": 320, "units": 896},
 }
 
 
@@ -366,6 +357,8 @@ def preset(name: str, *, faithful: Faithful = "code", **changes: Any) -> ModelCo
     if name not in PRESETS:
         register_plugins()
     if name not in PRESETS:
+        if name.partition("-")[0] in OPTIONAL_ARCHITECTURES:
+            raise not_installed(f"the preset {name}")
         raise UsageError(f"there is no preset {name!r}", **suggest(name, PRESETS))
     config = ModelConfig.build(PRESETS[name], changes, source=f"preset {name}")
     decided = config.faithful_to(faithful)

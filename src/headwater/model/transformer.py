@@ -13,7 +13,7 @@ float32.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,9 +24,6 @@ from headwater.model.backend import TORCH, Backend, default_backend
 from headwater.model.config import ModelConfig
 from headwater.model.loss import project
 
-if TYPE_CHECKING:
-    from headwater.model.lstm import Recurrent
-
 
 class Embeddings(NamedTuple):
     """The embedding matrices of one step, perhaps with dropped entries."""
@@ -35,7 +32,7 @@ class Embeddings(NamedTuple):
     positions: Tensor  # (context, width)
 
 
-def token_rows(model: Transformer | Recurrent, ids: Tensor, embeddings: Embeddings | None) -> Tensor:
+def token_rows(model: Any, ids: Tensor, embeddings: Embeddings | None) -> Tensor:
     """Return the token matrix's rows: (…) int64 -> (…, width).
 
     Without `embeddings` nothing else reads the matrix of this step, so entries are dropped from the rows of these

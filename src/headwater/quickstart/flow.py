@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater import shipped
-from headwater.config import read_toml, recipes_folder
+from headwater.config import read_toml, recipe_files
 from headwater.corpus import BuildConfig, build_corpus, read_documents, split
 from headwater.device import choose_device
 from headwater.display import byte_size
@@ -180,7 +180,8 @@ def _candidates(
         return shipped.resolve(initial), [PretrainConfig(init_from=initial)]
     entries = max(VOCABULARY[0], min(VOCABULARY[1], size // BYTES_AN_ENTRY))
     train_tokenizer([corpus], out, vocab_size=entries, progress=progress)
-    recipes = [read_toml(recipes_folder() / f"{name}.toml") for name in LADDER]
+    files = recipe_files()
+    recipes = [read_toml(files[name]) for name in LADDER]
     return out, [PretrainConfig.build({key: recipe[key] for key in RECIPE_KEYS}) for recipe in recipes]
 
 

@@ -32,8 +32,8 @@ async def inspect(request: OpenRequest, body: InspectRequest) -> dict[str, Any]:
     """Answer a request. Only the tokens up to the position have to fit the context."""
     served = request.model
     served.require_causal()
-    if served.lm.config.architecture == "lstm":
-        raise Problem(400, f"The model {served.name!r} is an LSTM: it has no attention.", param="model")
+    if served.lm.config.is_recurrent:
+        raise Problem(400, f"The model {served.name!r} is recurrent: it has no attention.", param="model")
     prompts = await request.read(lambda: read_prompts(served, body.prompt, "prompt"))
     ids = prompts[0].ids
     position = len(ids) - 1 if body.position is None else body.position

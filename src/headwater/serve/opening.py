@@ -70,8 +70,8 @@ def automatic_slots(config: ModelConfig, memory: int) -> int:
 
 
 def _slot_bytes(config: ModelConfig) -> int:
-    """Return the bytes of a whole context of keys and values in float32; for an LSTM, an upper bound."""
-    states = config.units or config.width if config.architecture == "lstm" else config.width
+    """Return the bytes of a whole context of keys and values in float32; for a recurrent model, an upper bound."""
+    states = config.units or config.width
     return 2 * 4 * config.layers * config.context * states
 
 

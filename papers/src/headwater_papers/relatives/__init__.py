@@ -1,4 +1,4 @@
-"""Relatives of GPT-1: ELMo's model, and the task model that reads its features."""
+"""Relatives of GPT-1: its LSTM, ELMo's model, and the task model that reads ELMo's features."""
 
 from pathlib import Path
 
@@ -16,8 +16,23 @@ _PRESETS = {
 }
 
 
+_LSTM = {"architecture": "lstm", "layers": 1, "heads": 1, "dropout": 0.1}
+_LSTM_PRESETS = {
+    "lstm": _LSTM | {"vocabulary": 40_478, "context": 512, "width": 768, "units": 2_048},
+    "lstm-nano": _LSTM | {"vocabulary": 4_096, "context": 256, "width": 192, "units": 512},
+    "lstm-mini": _LSTM | {"vocabulary": 4_096, "context": 256, "width": 320, "units": 896},
+}
+
+
 def register() -> None:
-    """Add the architecture `bilstm`, its presets, and the task model `lstm`."""
+    """Add the architectures `lstm` and `bilstm`, their presets, and the task model `lstm`."""
+    lstm = Architecture(
+        "headwater_papers.relatives.lstm:LSTM",
+        is_recurrent=True,
+        keeps_layers=False,
+        network="headwater_papers.relatives.lstm_network:RecurrentNetwork",
+    )
+    lstm.register("lstm", _LSTM_PRESETS)
     bilstm = Architecture(
         "headwater_papers.relatives.bilstm:BiLSTM", is_recurrent=True, is_causal=False, directions=2
     )

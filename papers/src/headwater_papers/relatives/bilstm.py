@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwater.model import IGNORE, Linear, ModelConfig, Recurrent, cross_entropy, default_backend
+from headwater.model import IGNORE, Linear, ModelConfig, cross_entropy, default_backend
+from headwater_papers.relatives.lstm import Recurrent
 
 
 def reversal(ids: Tensor, lengths: Tensor | None) -> Tensor:

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from headwater.finetuning import FrozenTaskModel
-from headwater.model import Linear, Recurrent
+from headwater.model import Linear
 from headwater_papers.relatives.bilstm import reversal
+from headwater_papers.relatives.lstm import Recurrent
 
 
 class BothWays(nn.Module):

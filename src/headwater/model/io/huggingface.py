@@ -5,8 +5,8 @@ linear maps as width-1 convolutions, (in, out), the transpose of ours. `bert` (D
 Transformer with full attention; its files have queries, keys and values as three linear maps, ours as one. A
 pooler and a next-sentence head are ignored, and the original release calls a LayerNorm's gain and bias `gamma` and
 `beta`. Settings that those formats lack are in a table "headwater" of `config.json`, which other programs ignore.
-A model that is none of them (the LSTM, a pre-norm model without a final norm) has its own model type and keeps our
-names.
+A model that is none of them (a recurrent one, a pre-norm model without a final norm) has its own model type and
+keeps our names.
 """
 
 from __future__ import annotations

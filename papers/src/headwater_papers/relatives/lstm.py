@@ -13,10 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from headwater.errors import UsageError
-from headwater.model.backend import Backend, default_backend
-from headwater.model.config import ModelConfig
-from headwater.model.loss import project
-from headwater.model.transformer import Embedding, Embeddings, Extensible, Linear, token_rows
+from headwater.model import (
+    Backend,
+    Embedding,
+    Embeddings,
+    Extensible,
+    Linear,
+    ModelConfig,
+    default_backend,
+    project,
+    token_rows,
+)
 
 
 class Recurrent(Extensible, nn.Module):

@@ -18,9 +18,8 @@ import torch
 from torch import Tensor
 
 from headwater.errors import UsageError
-from headwater.inference.network import DecodeRow, Precision, PromptChunk
-from headwater.inference.shared_prefixes import FOREST_ROWS, Forest
-from headwater.model import LSTM
+from headwater.inference import FOREST_ROWS, DecodeRow, Forest, Precision, PromptChunk
+from headwater_papers.relatives.lstm import LSTM
 
 
 class RecurrentNetwork:
