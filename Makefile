@@ -2,7 +2,7 @@
 # make test          the tests, in minutes; make test-all: with those that take longer
 # make results       the papers' experiments at the scale mini, into papers/results; complete ones are kept
 # make benchmark     every speed that this machine and its peers allow, into benchmarks/results and the pages
-# make check         format, lint, types, the list of modules, the code in the pages
+# make check         format, lint, types, the code and the pictures in the pages, the site
 # make docs          the pages as a site: build/site/index.html
 # Each target sets up what it needs in .venv, once.
 
@@ -62,6 +62,7 @@ check: .venv/.ready-dev
 	$(BIN)/ruff check src papers tests benchmarks examples tools
 	$(BIN)/mypy
 	$(BIN)/python tools/examples.py --check
+	$(BIN)/python tools/pictures.py --check
 	$(BIN)/python benchmarks/everything.py --check
 	$(BIN)/python -m pytest tests/documentation/test_pages.py::test_the_site_builds_without_warnings_or_network
 
@@ -69,6 +70,7 @@ format: .venv/.ready-dev
 	$(BIN)/ruff format src papers tests benchmarks examples tools
 	$(BIN)/ruff check --fix src papers tests benchmarks examples tools
 	$(BIN)/python tools/examples.py --write
+	$(BIN)/python tools/pictures.py --write
 	$(BIN)/python benchmarks/everything.py --write
 
 docs: .venv/.ready-docs
@@ -85,7 +87,7 @@ clean:
 	touch $@
 
 .venv/.ready-quickstart: .venv/.created pyproject.toml papers/pyproject.toml constraints.txt $(NATIVE)
-	test -f .venv/.ready-dev || $(BIN)/python -m pip install -q -c constraints.txt -e .
+	test -f .venv/.ready-dev || $(BIN)/python -m pip install -q -c constraints.txt -e . -e papers
 	touch $@
 
 .venv/.ready-docs: .venv/.created pyproject.toml papers/pyproject.toml constraints.txt $(NATIVE)
