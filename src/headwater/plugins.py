@@ -5,7 +5,8 @@ an ordinary Typer command, or a `typer.Typer` with commands of its own. The over
 the distribution. One of `headwater.architectures` is a function that calls `Architecture.register` or
 `register_task_model`: it is called when a configuration names a preset, a kind of model or a task model that is
 not known. One of `headwater.recipes` is a folder of recipes, a Path. One of `headwater.tasks` is a list of
-zero-shot tasks.
+zero-shot tasks. One of `headwater.corpus_steps` is a class of steps, made without arguments, that the key `steps`
+of `corpus build` names.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from headwater.errors import ResourceError, UsageError, suggest
 
 GROUP = "headwater.commands"
 ARCHITECTURES = "headwater.architectures"
+CORPUS_STEPS = "headwater.corpus_steps"
 RECIPES = "headwater.recipes"
 TASKS = "headwater.tasks"
 PAPERS = "headwater-papers"

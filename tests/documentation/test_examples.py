@@ -69,11 +69,6 @@ class Journey:
 STAND_INS = {
     "srun": 'exec "$@"',
     "scontrol": "echo 127.0.0.1",
-    # Does what sbatch would, at once.
-    "sbatch": r"""last=0
-while [[ $1 == -* ]]; do if [[ $1 =~ ^--array=0-([0-9]+) ]]; then last=${BASH_REMATCH[1]}; fi; shift; done
-for index in $(seq 0 "$last"); do SLURM_ARRAY_TASK_ID=$index bash "$@" >&2 || exit 1; done
-echo 4711""",
 }
 
 JOURNEYS = {
@@ -195,7 +190,6 @@ JOURNEYS = {
                 "mkdir -p text-ko/prose/a text-ko/documentation/b && cp my_texts/* text-ko/prose/a "
                 "&& cp my_texts/0.txt text-ko/documentation/b"
             ),
-            "python examples/models/chatbot.py": ('echo \'{"text": "one two three four five six seven eight"}\''),
             "--vocab-size 5120": "--vocab-size 400",
             'languages=["ko"]': 'languages=["en"]',
             "--set language=true": "--set language=false",
@@ -203,7 +197,6 @@ JOURNEYS = {
                 "mkdir -p text/books/a text/documentation/b text/prose/c && cp my_texts/* text/books/a "
                 "&& cp my_texts/* text/documentation/b && cp my_texts/0.txt text/prose/c"
             ),
-            '["data/lambada_test_openai.jsonl", "data/wiki.test.raw", "data/ptb.test.txt"]': "[]",
             "--recipe webtext": "--recipe plain",
             "--recipe books": "--recipe plain",
             " --set wikipedia=false --set near_duplicates=true": "",
@@ -233,7 +226,15 @@ JOURNEYS = {
     ),
     "shard": Journey(("pretraining/shard.sh",), {"--nproc-per-node=8": "--nproc-per-node=2"}),
     "corpora": Journey(("cluster/corpus.sh",), {"--workers 16": "--workers 2"}, needs=("resiliparse",)),
-    "slurm-corpora": Journey(("cluster/slurm_corpus.sh",), needs=("resiliparse",), tools=STAND_INS),
+    "slurm-corpora": Journey(
+        ("cluster/corpus.slurm",),
+        {
+            "ray symmetric-run --address $head --min-nodes $SLURM_NNODES --": "",
+            "--engine ray --address $head --workers 128": "--workers 2",
+        },
+        needs=("resiliparse",),
+        tools=STAND_INS,
+    ),
     "ray": Journey(("cluster/ray_corpus.sh",), {" --address node0:6379": ""}, needs=("resiliparse", "ray")),
     "pretraining": Journey(
         ("pretraining/run.sh", "pretraining/resume.sh", "pretraining/time_of_an_update.py"),
@@ -267,18 +268,6 @@ JOURNEYS = {
             "--vocab-size 50257": "--vocab-size 300",
         },
         needs=("resiliparse",),
-        needs_data=True,
-    ),
-    "storage": Journey(
-        ("corpus/storage.sh",),
-        {
-            "'s3://dumps/RS_2017-*.zst'": '"file://$HEADWATER_DATA/webtext-pipeline/reddit/RS_v2_2005*.xz"',
-            "headwater corpus fetch": "true",
-            "s3://bucket/pages": "file://$PWD/pages",
-            "s3://bucket": "file://$PWD/bucket",
-            "--workers 8": "--workers 2",
-        },
-        needs=("resiliparse", "fsspec"),
         needs_data=True,
     ),
     "evaluation": Journey(
@@ -325,10 +314,7 @@ JOURNEYS = {
         needs_data=True,
     ),
     "contributing": Journey(
-        ("contributing/test.sh", "extending/step.sh", "contributing/green.sh", "contributing/setup.sh"),
-        {"make": "make --dry-run"},
-        in_repository=True,
-        needs=("make", "patch"),
+        ("contributing/setup.sh",), {"make": "make --dry-run"}, in_repository=True, needs=("make",)
     ),
     "add-a-task": Journey(
         ("extending/task_data.py", "extending/task_try.sh", "extending/task_try.py"),
@@ -342,7 +328,11 @@ JOURNEYS = {
         {"--no-build-isolation examples": "--no-build-isolation --target $PWD/src examples"},
         in_repository=True,
     ),
-    "add-a-step": Journey(("extending/step.sh", "extending/step_try.sh"), in_repository=True, needs=("patch",)),
+    "add-a-step": Journey(
+        ("extending/step.sh", "extending/step_try.py"),
+        {"--no-build-isolation examples": "--no-build-isolation --target $PWD/src examples"},
+        in_repository=True,
+    ),
     "add-a-preset": Journey(
         ("extending/preset.sh", "extending/preset_try.sh"), in_repository=True, needs=("patch",)
     ),
@@ -370,7 +360,6 @@ ELSEWHERE = {
     "other-tools/ollama.sh",
     "other-tools/upload.sh",
     "pencil.py",  # test_pencil.py
-    "models/chatbot.py",  # reads a set that is not in the repository
     "tokenizers/encode.py",  # tests/tokenizer
     "tokenizers/other_libraries.py",
 }
@@ -384,8 +373,7 @@ def test_every_example_that_runs_has_its_journey() -> None:
     copied = {
         "extending/command/headwater_count.py",
         "extending/verbs.py",
-        "extending/shouting.py",
-        "contributing/test_shouting.py",
+        "extending/step/headwater_shouting.py",
     }
     reading = {name for name in running if name.startswith("reading/")}  # test_reading.py
     assert running == given | ELSEWHERE | copied | reading

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headwater.corpus.task_workers import sealed, unsealed
 from headwater.errors import FolderError
 from headwater.storage import Stage, atomic_write, folder_lock, open_folder, save_array, write_text
 from headwater.storage import files as storage
@@ -174,12 +173,3 @@ def test_an_array_that_finds_no_room_is_an_error(tmp_path: Path) -> None:
         assert (tmp_path / "ours.npy").read_bytes() == (tmp_path / "theirs.npy").read_bytes()
         with pytest.raises(OSError, match="No space"):
             save_array(Path("/dev/full"), array)
-
-
-def test_a_sealed_file_that_was_altered_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "plan.jsonl"
-    line = sealed({"tasks": [1, 2]})
-    assert unsealed(line, path) == {"tasks": [1, 2]}
-    for damaged in (line.replace(b"2", b"3", 1), line[:-3], b"[]", b""):
-        with pytest.raises(FolderError, match=r"plan\.jsonl"):
-            unsealed(damaged, path)

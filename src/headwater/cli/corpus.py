@@ -1,18 +1,15 @@
-"""`headwater corpus`: gather text into a corpus, inspect one, or make labelled data from it."""
+"""`headwater corpus`: gather text into a corpus, or inspect one."""
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from headwater.cli.console import AsJson, Encoding, Settings, emit, refuse_unused, terminal_progress
+from headwater.cli.console import AsJson, Encoding, Out, Settings, emit, refuse_unused, terminal_progress
 from headwater.cli.keys import keys_option
 from headwater.display import counted
-from headwater.errors import UsageError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Gather text into a corpus, or inspect one.")
 RULES_SHOWN = 8  # for each step
@@ -24,7 +21,6 @@ FETCH_KEYS = keys_option("headwater.corpus:FetchConfig")
 
 
 Corpus = Annotated[Path, typer.Argument(help="A corpus folder.")]
-OutOrUrl = Annotated[str, typer.Option("--out", help="Folder to write, or a URL to upload it to.")]
 
 
 @app.command()
@@ -36,10 +32,10 @@ def build(
             metavar="SOURCE…",
             help="python-docs (the documentation in the installed Python packages), or files and folders of "
             ".txt, .md, .jsonl, .json, .csv, .tsv (also .gz, .zst, .xz, .bz2), .parquet, .html, .warc.gz, "
-            ".wet.gz, or a corpus; or a URL such as s3://bucket/folder.",
+            ".wet.gz, or a corpus; or the URL of one file.",
         ),
     ],
-    out: OutOrUrl,
+    out: Out,
     recipe: Annotated[str, typer.Option(help="plain, webtext (GPT-2), books (GPT-1), or a TOML file.")] = "plain",
     text_field: Annotated[
         str | None, typer.Option(help="Field or column with the text.", show_default="text")
@@ -47,8 +43,8 @@ def build(
     encoding: Encoding = "",
     workers: Annotated[int, typer.Option(help="Number of worker processes.", min=1)] = 1,
     engine: Annotated[
-        Literal["local", "ray", "slurm"],
-        typer.Option(help="Where to run: this machine, a Ray cluster, or job scripts for Slurm."),
+        Literal["local", "ray"],
+        typer.Option(help="Where to run: this machine, or a Ray cluster."),
     ] = "local",
     address: Annotated[
         str, typer.Option(help="Address of the Ray cluster; by default one is started on this machine.")
@@ -59,32 +55,17 @@ def build(
 ) -> None:
     """Gather sources into a corpus, one Parquet row a document, by the rules of a recipe."""
     from headwater.config import parse_settings
-    from headwater.corpus import build_corpus, load_recipe, prepare_slurm, read_funnel
-    from headwater.reading import is_remote
+    from headwater.corpus import build_corpus, load_recipe, read_funnel
 
     if engine != "ray":
         refuse_unused(context, f"--engine {engine}", "address")
     options = {} if text_field is None else {"text_field": text_field}
     options |= {"encoding": encoding} if encoding else {}
     config = load_recipe(recipe, parse_settings(settings or []) | options)
-    if engine == "slurm":
-        if is_remote(out):
-            raise UsageError(
-                "--engine slurm writes its scripts next to --out", expected="a folder on the shared disk"
-            )
-        own = {"text-field": text_field, "encoding": encoding or None}
-        given = [f"--{name}={value}" for name, value in own.items() if value is not None]
-        command = ["corpus", "build", *sources, "--recipe", recipe, "--out", out]
-        command += [f"--set={setting}" for setting in settings or []] + given
-        finish = [sys.executable, "-m", "headwater", *command]
-        script = prepare_slurm(sources, Path(out), config, workers, finish)
-        text = f"Job scripts are written. Submit them: sh {shlex.quote(str(script))}"
-        emit({"submit": str(script)}, as_json=as_json, text=text)
-        return
     progress = terminal_progress()
     build_corpus(sources, out, config, workers=workers, engine=engine, address=address, progress=progress)
     funnel = read_funnel(out)
-    emit({"out": out, **funnel}, as_json=as_json, text=_funnel_text(out, funnel))
+    emit({"out": str(out), **funnel}, as_json=as_json, text=_funnel_text(str(out), funnel))
 
 
 @app.command()
@@ -93,10 +74,10 @@ def links(
         list[str],
         typer.Argument(
             metavar="DUMP…",
-            help="Reddit submissions: .zst, .xz, .bz2, .gz or plain; or a URL such as s3://bucket/RS_*.zst.",
+            help="Reddit submissions: .zst, .xz, .bz2, .gz or plain; or the URL of one.",
         ),
     ],
-    out: OutOrUrl,
+    out: Out,
     workers: Annotated[int, typer.Option(help="Number of worker processes, each for one dump.", min=1)] = 1,
     settings: Settings = None,
     keys: Annotated[bool, LINKS_KEYS] = False,
@@ -112,13 +93,13 @@ def links(
     text = (
         f"{out}: {counts['links']:,} links of {counts['submissions']:,} submissions; removed: {removed or 'none'}"
     )
-    emit({"out": out, **counts}, as_json=as_json, text=text)
+    emit({"out": str(out), **counts}, as_json=as_json, text=text)
 
 
 @app.command()
 def fetch(
-    links: Annotated[str, typer.Argument(help="A links folder, or its URL.")],
-    out: OutOrUrl,
+    links: Annotated[Path, typer.Argument(help="A links folder.")],
+    out: Out,
     settings: Settings = None,
     keys: Annotated[bool, FETCH_KEYS] = False,
     as_json: AsJson = False,
@@ -131,12 +112,12 @@ def fetch(
     counts = fetch_links(links, out, config, progress=terminal_progress())
     outcomes = ", ".join(f"{outcome} {count:,}" for outcome, count in counts["outcomes"].items())
     text = f"{out}: {counts['pages']:,} pages of {counts['links']:,} links; {outcomes}"
-    emit({"out": out, **counts}, as_json=as_json, text=text)
+    emit({"out": str(out), **counts}, as_json=as_json, text=text)
 
 
 @app.command()
 def stats(
-    corpus: Annotated[str, typer.Argument(help="A corpus folder, or its URL.")],
+    corpus: Corpus,
     as_json: AsJson = False,
 ) -> None:
     """Print a corpus's documents, lengths, languages, sources and labels, and what its build removed."""
@@ -199,9 +180,9 @@ def _funnel_text(heading: str, funnel: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _stats_text(corpus: str, figures: dict[str, Any]) -> str:
+def _stats_text(corpus: Path, figures: dict[str, Any]) -> str:
     lines = [
-        corpus,
+        str(corpus),
         f"  documents   {figures['documents']:,}",
         f"  bytes       {figures['bytes']:,}",
         f"  characters  {figures['characters']:,}",

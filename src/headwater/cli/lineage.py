@@ -13,19 +13,14 @@ from headwater.shipped import find, hub_name, origin_of
 
 
 def lineage(
-    folder: Annotated[
-        str, typer.Argument(help="A folder that a Headwater command wrote, its URL, or a shipped model.")
-    ],
-    remote: Annotated[bool, typer.Option("--remote", help="Also check inputs at URLs.")] = False,
+    folder: Annotated[str, typer.Argument(help="A folder that a Headwater command wrote, or a shipped model.")],
     as_json: AsJson = False,
 ) -> None:
     """Print the chain from a folder back to its first sources, with the command that made each."""
-    from headwater.reading import is_remote
     from headwater.storage import lineage as chain
 
     path = Path(folder)
-    here = path if path.exists() else find(path)  # a run is not its model here
-    tree = chain(folder if is_remote(folder) else here, remote=remote)
+    tree = chain(path if path.exists() else find(path))  # a run is not its model here
     emit(tree, as_json=as_json, text=printable("\n".join(tree_lines(tree, "", "")), keep="\n\t"), exact=True)
 
 

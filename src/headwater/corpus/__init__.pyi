@@ -1,5 +1,5 @@
-from .building.pipeline import build_corpus, prepare_slurm, read_funnel
-from .building.recipes import BuildConfig, load_recipe
+from .building.pipeline import build_corpus, read_funnel
+from .building.recipes import BuildConfig, load_recipe, make_steps
 from .dedup.near import near_duplicates
 from .dedup.overlap import TrainingGrams, measure_overlap, split_words, texts_of, training_grams
 from .division import Division, Part, split
@@ -8,7 +8,7 @@ from .filters import Step
 from .folder import Document, rank, read_documents, write_documents
 from .measures import statistics
 from .sources.pages import Page, read_pages
-from .task_workers import Phase, TaskRunner
+from .task_workers import Phase, TaskRunner, remove_parts
 from .web.fetch import FetchConfig, fetch_links
 from .web.links import LinksConfig, gather_links
 
@@ -29,13 +29,14 @@ __all__ = [
     "fetch_links",
     "gather_links",
     "load_recipe",
+    "make_steps",
     "measure_overlap",
     "near_duplicates",
-    "prepare_slurm",
     "rank",
     "read_documents",
     "read_funnel",
     "read_pages",
+    "remove_parts",
     "split",
     "split_words",
     "statistics",

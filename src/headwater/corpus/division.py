@@ -18,7 +18,7 @@ from typing import Literal
 
 from headwater.corpus.folder import Document, rank, read_shard, shard_paths
 from headwater.errors import UsageError
-from headwater.reading import AnyFile, ParquetTable
+from headwater.reading import ParquetTable
 
 Part = Literal["train", "validation"]
 # A document above this share of the held-out bytes is cut instead of being held out or kept whole.
@@ -47,7 +47,7 @@ class Division:
                 f"the held-out fraction is {self.fraction:g}", expected="a number above 0, at most 0.5"
             )
 
-    def with_file(self, path: AnyFile) -> Division:
+    def with_file(self, path: Path) -> Division:
         """Return the division of these documents and those of a file, whose texts are not decoded."""
         import pyarrow.compute
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import DataError, FolderError
-from headwater.reading import AnyFile, ParquetTable
+from headwater.reading import ParquetTable
 from headwater.storage import folder_files, storage_errors
 
 COLUMNS = ("id", "text", "source", "url", "date", "language")
@@ -131,16 +131,16 @@ def shard_starts(sizes: Iterable[Any]) -> list[int]:
     return starts if size or len(starts) == 1 else starts[:-1]  # no document is left for another shard
 
 
-def read_documents(corpus: str | Path) -> Iterator[Document]:
-    """Stream the documents of a corpus folder, local or remote, or of one of its local files, in their order.
+def read_documents(corpus: Path) -> Iterator[Document]:
+    """Stream the documents of a corpus folder, or of one of its files, in their order.
 
     Raises FolderError if the folder is missing, incomplete, damaged or of another kind.
     """
-    for path in [corpus] if isinstance(corpus, Path) and corpus.is_file() else shard_paths(corpus):
+    for path in [corpus] if corpus.is_file() else shard_paths(corpus):
         yield from read_shard(path)
 
 
-def read_shard(path: AnyFile) -> Iterator[Document]:
+def read_shard(path: Path) -> Iterator[Document]:
     """Stream the documents of one Parquet file that `write_documents` wrote."""
     with ParquetTable(path) as file:
         labels = [name for name in file.schema.names if name not in COLUMNS]
@@ -153,7 +153,7 @@ def read_shard(path: AnyFile) -> Iterator[Document]:
                 yield Document(identity, text, source, url, date, language, own)
 
 
-def shard_paths(corpus: str | Path) -> list[AnyFile]:
+def shard_paths(corpus: Path) -> list[Path]:
     """Check a corpus folder and return its Parquet files in order."""
     paths = folder_files(corpus, "corpus", ".parquet")
     if not paths:
@@ -247,31 +247,6 @@ class Funnel:
     def add(self, other: Funnel) -> None:
         """Add the counts of another part of the corpus, which comes after this one."""
         merge(vars(self), vars(other))
-
-    def joined(self, other: Funnel) -> Funnel:
-        """Return the sum of both as a new funnel."""
-        both = Funnel()
-        both.add(self)
-        both.add(other)
-        return both
-
-    def figures(self) -> dict[str, int]:
-        """Return figures for a display: documents and bytes read and kept, and the three strictest rules."""
-        return {
-            "of": self.read["documents"],
-            "MB read": self.read["bytes"] // 10**6,
-            "MB kept": self.kept["bytes"] // 10**6,
-            **{f"− {rule}": count for rule, count in self.strictest()},
-        }
-
-    def strictest(self) -> list[tuple[str, int]]:
-        """Return the three rules that removed most, as "step: rule", and the documents that each removed."""
-        removed = [
-            (removal["documents"], f"{step}: {rule}")
-            for step, rules in self.removed.items()
-            for rule, removal in rules.items()
-        ]
-        return [(rule, count) for count, rule in sorted(removed, reverse=True)[:3]]
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Funnel:

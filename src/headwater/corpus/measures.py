@@ -19,11 +19,11 @@ UNKNOWN = "<UNK>"  # GPT-2, section 3.1: this string occurs 26 times in WebText'
 _DISTINCT = 1_000_000
 
 
-def statistics(corpus: str | Path) -> dict[str, Any]:
+def statistics(corpus: Path) -> dict[str, Any]:
     """Return sizes, lengths, and the most common languages, sources, hosts and labels.
 
-    `corpus` is a folder or a URL. Keys: documents, bytes (UTF-8, of text), characters, characters_per_document
-    (minimum, percentiles as "p50", maximum, mean), unknown (how often the string <UNK> occurs), counts (column or
+    Keys: documents, bytes (UTF-8, of text), characters, characters_per_document (minimum, percentiles as "p50",
+    maximum, mean), unknown (how often the string <UNK> occurs), counts (column or
     "host" -> {"distinct": int, None for too many to count, "top": [[value, documents], …]}; empty values are not
     counted).
     """

@@ -1,7 +1,6 @@
 """Tasks in phases, done here, by worker processes, or (`building.cluster`) on machines that share a disk.
 
-An output gets its name when it is complete, so that work resumes anywhere; its account has the hashes of its
-files.
+The output of a task is flushed and gets its name when it is complete, so that work resumes anywhere.
 
 A worker calls one function for every request that it receives, and may die at any: `WorkerPool` replaces it and
 sends the request again, ATTEMPTS times in all. Requests and replies are pickled: both ends of the pipe belong to
@@ -10,8 +9,7 @@ one command.
 
 from __future__ import annotations
 
-import hashlib
-import json
+import glob
 import os
 import pickle
 import shutil
@@ -23,50 +21,46 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, suppress
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any, Literal, NamedTuple
 
 from headwater.errors import FolderError, HeadwaterError, ResourceError, StorageError
-from headwater.reading import parse_json, sha256_of
-from headwater.storage import atomic_path
+from headwater.storage import atomic_path, folder_lock, to_json
 
 ACCOUNT = "account.json"
 Engine = Literal["local", "ray"]
 ATTEMPTS = 3
 _START_SECONDS = 120.0
-_READY = "ready"
 
 
 class Phase(NamedTuple):
-    """Tasks of one kind: their number, and what fills a task's folder and returns more for its account.
-
-    A power cut may damage outputs that are not `flushed`: their hashes show it, and they are made again.
-    """
+    """Tasks of one kind: their number, and what fills a task's folder and returns its account, if it has one."""
 
     name: str
     count: Callable[[Any], int]
     fill: Callable[[Any, int, Path], Mapping[str, Any] | None]
-    flushed: bool = False
 
 
 class TaskRunner:
-    """Does the tasks of a plan, phase by phase, each into a folder of its own unless it exists."""
+    """Does the tasks of a plan, phase by phase, each into a folder of its own unless it exists.
 
-    def __init__(self, plan: Any, phases: Sequence[Phase]) -> None:
-        """plan: has a `folder`, where it is saved, and `output(phase, number)` in it, the folder of a task."""
+    Subclasses are made of the plan alone, `Subclass(plan)`, in each process that does its tasks.
+    """
+
+    def __init__(self, plan: Any, phases: Sequence[Phase] = ()) -> None:
+        """plan: a dataclass with a method `output(phase, number)`, the folder of a task."""
         self.plan, self.phases = plan, {phase.name: phase for phase in phases}
         self.report: Callable[[Any], None] = lambda progress: None  # called by a task now and then
 
-    @property
-    def opener(self) -> str:
-        """The name of the class, whose method `load` opens the folder of the plan in another process."""
-        return f"{type(self).__module__}:{type(self).__qualname__}"
-
     def close(self) -> None:
         """End what the tasks have started."""
+
+    def plan_alone(self) -> Any:
+        """Return the plan for another process, without what it has cached."""
+        return replace(self.plan)
 
     def missing(self, phase: str) -> list[int]:
         """Return the numbers of the tasks of a phase that are not done; those of the phases before it must be."""
@@ -79,29 +73,13 @@ class TaskRunner:
         if output.is_dir():
             return
         try:
-            with atomic_path(output, folder=True, flushed=self.phases[phase].flushed) as work:
-                account = self.phases[phase].fill(self.plan, number, work) or {}
-                files = {path.name: sha256_of(path) for path in sorted(work.iterdir())}
-                (work / ACCOUNT).write_bytes(sealed({**account, "files": files}))
+            with atomic_path(output, folder=True) as work:
+                account = self.phases[phase].fill(self.plan, number, work)
+                if account is not None:
+                    (work / ACCOUNT).write_bytes(to_json(account))
         except StorageError:
             if not output.is_dir():  # else a worker that was thought dead did it
                 raise
-
-    def remove_altered(self) -> int:
-        """Remove the outputs that are not as their tasks wrote them, and all of later phases; return the number.
-
-        Those of later phases do not count.
-        """
-        altered: list[Path] = []
-        for phase in self.phases:
-            outputs = [*self.plan.folder.glob(f"{phase}-[0-9]*")]
-            if altered:
-                removed = outputs
-            else:
-                removed = altered = [output for output in outputs if not is_intact(output)]
-            for output in removed:
-                shutil.rmtree(output)
-        return len(altered)
 
     def described(self, phase: str, number: int) -> str:
         """Return what a task reads, for messages."""
@@ -121,74 +99,37 @@ class TaskRunner:
         the others of its phase are done, but a failure of storage at once.
         """
         count = workers if engine == "local" else min(workers, os.cpu_count() or 1)
-        command = ("headwater.corpus.task_workers:_task_handler", self.opener, str(self.plan.folder))
-        with closing(self), WorkerPool(count, *command) as pool:
+        with closing(self), WorkerPool(count, _task_handler, type(self), self.plan_alone()) as pool:
             if engine == "ray":
                 from headwater.corpus.building.cluster import run_on_ray
 
                 run_on_ray(self, workers, address)
             for phase in self.phases:
                 requests = [(phase, number) for number in self.missing(phase)]
-                for number in pool.replies(requests, partial(_do, self), lambda request: self.described(*request)):
+                for number in pool.replies(
+                    requests, partial(do_task, self), lambda request: self.described(*request)
+                ):
                     on_done(phase, number)
 
 
-def load_runner(opener: str, folder: Path) -> TaskRunner:
-    """Return the runner of the plan in a folder; opener: see `TaskRunner.opener`."""
-    runner: TaskRunner = resolve_name(opener).load(folder)
-    return runner
+def remove_parts(out: Path) -> None:
+    """Remove what tasks for `out` left, also with other settings, unless a process uses it."""
+    for folder in out.parent.glob(f".{glob.escape(out.name)}.{'[0-9a-f]' * 12}.parts"):
+        with suppress(FolderError, StorageError):
+            with folder_lock(folder):
+                pass
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def _task_handler(opener: str, folder: str) -> Callable[[tuple[str, int]], int]:
+def _task_handler(runner: type[TaskRunner], plan: Any) -> Callable[[tuple[str, int]], int]:
     """Return what a worker process does with a request (phase, number of a task): it returns the number."""
-    return partial(_do, load_runner(opener, Path(folder)))
+    return partial(do_task, runner(plan))
 
 
-def _do(runner: TaskRunner, request: tuple[str, int]) -> int:
+def do_task(runner: TaskRunner, request: tuple[str, int]) -> int:
+    """Do the task of a request; return its number."""
     runner.run(*request)
     return request[1]
-
-
-def read_account(output: Path) -> dict[str, Any]:
-    """Return the account of a task's output; raises FolderError if it was altered."""
-    try:
-        return unsealed((output / ACCOUNT).read_bytes(), output / ACCOUNT)
-    except OSError:
-        raise damaged(output / ACCOUNT) from None
-
-
-def is_intact(output: Path) -> bool:
-    """Return whether the files of an output are as its task wrote them."""
-    try:
-        files = read_account(output)["files"]
-    except (HeadwaterError, KeyError):
-        return False
-    return all((output / name).is_file() and sha256_of(output / name) == files[name] for name in files)
-
-
-def sealed(content: Mapping[str, Any]) -> bytes:
-    """Return a line of JSON that contains its own checksum."""
-    return json.dumps({**content, "checksum": _checksum(content)}).encode() + b"\n"
-
-
-def unsealed(line: bytes, path: Path) -> dict[str, Any]:
-    """Return what `sealed` was given; raises FolderError if the line of `path` was cut short or altered."""
-    try:
-        content = parse_json(line)
-        if content.pop("checksum") == _checksum(content):
-            return dict(content)
-    except (json.JSONDecodeError, LookupError, AttributeError, TypeError):
-        pass
-    raise damaged(path)
-
-
-def damaged(path: Path) -> FolderError:
-    """Return the error for a file that was cut short or altered."""
-    return FolderError(f"{path} was cut short or altered", repair="Remove its folder and run the command again")
-
-
-def _checksum(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 class WorkerDied(Exception):
@@ -206,18 +147,15 @@ class WorkerFailed(RuntimeError):
 class WorkerProcess:
     """A process that answers one request at a time.
 
-    It calls `handler`, as "module:function", with `arguments`, which returns the function for the requests.
+    It calls `handler` with `arguments`, which returns the function for the requests.
     """
 
-    def __init__(self, handler: str, *arguments: str) -> None:
-        self._process: Any = subprocess.Popen(
-            [sys.executable, "-m", "headwater.corpus.task_workers", handler, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+    def __init__(self, handler: Callable[..., Any], *arguments: Any) -> None:
+        command = [sys.executable, "-m", "headwater.corpus.task_workers"]
+        self._process: Any = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._timed_out = False
         try:
-            self.ask(_READY, _START_SECONDS)
+            self.ask((handler, arguments), _START_SECONDS)
         except WorkerDied:
             self.stop()
             raise
@@ -232,7 +170,7 @@ class WorkerProcess:
         watchdog.start()
         try:
             with suppress(OSError):  # the process ended, so that no reply comes
-                pickle.dump(request, self._process.stdin)
+                pickle.dump(pickle.dumps(request), self._process.stdin)
                 self._process.stdin.flush()
             reply = pickle.load(self._process.stdout)
         except (EOFError, OSError, pickle.UnpicklingError):
@@ -266,7 +204,7 @@ class WorkerPool:
     Use as a context manager; exit stops them and does not wait for running requests, as after Ctrl-C.
     """
 
-    def __init__(self, count: int, handler: str, *arguments: str) -> None:
+    def __init__(self, count: int, handler: Callable[..., Any], *arguments: Any) -> None:
         self._command = (handler, *arguments)
         self._count, self._threads, self._own = count, ThreadPoolExecutor(count), threading.local()
         self._started: list[WorkerProcess] = []
@@ -343,18 +281,24 @@ def _results(calls: Iterable[Callable[[], Any]]) -> Iterator[Any]:
         raise failed
 
 
-def _serve(handler: str, *arguments: str) -> None:
-    """Run one worker until its standard input ends."""
+def _serve() -> None:
+    """Run one worker until its standard input ends. The first request has the handler and its arguments."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which stops its workers
     replies, sys.stdout = sys.stdout.buffer, sys.stderr
-    answer: Callable[[Any], Any] = resolve_name(handler)(*arguments)
+    answer: Callable[[Any], Any] | None = None
     while True:
         try:
-            request = pickle.load(sys.stdin.buffer)
+            message = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
+        reply: Any = None
         try:
-            reply = None if request == _READY else answer(request)
+            request = pickle.loads(message)  # may import a module that raises
+            if answer is None:
+                handler, arguments = request
+                answer = handler(*arguments)
+            else:
+                reply = answer(request)
         except HeadwaterError as error:
             reply = error
         except MemoryError:  # the process ends: a new one has its memory back
@@ -370,4 +314,4 @@ def _serve(handler: str, *arguments: str) -> None:
 
 if __name__ == "__main__":
     # As a module of its own name: the parent cannot unpickle a class of this process's __main__.
-    import_module("headwater.corpus.task_workers")._serve(*sys.argv[1:])
+    import_module("headwater.corpus.task_workers")._serve()

@@ -1,4 +1,4 @@
-"""Read the files that people bring: text, JSON and tables; plain or compressed, on this machine or at a URL."""
+"""Read the files that people bring: text, JSON and tables; plain or compressed."""
 
 import lazy_loader
 

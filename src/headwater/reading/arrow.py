@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from headwater.errors import DataError
-from headwater.reading.files import AnyFile, FileLimits, RemoteFile, file_error, read_object
+from headwater.reading.files import FileLimits, file_error, read_object
 from headwater.reading.table_rows import check_columns
 
 _TEXTS = {"string", "large_string", "string_view"}
@@ -32,13 +32,13 @@ class ParquetTable:
     schema: pyarrow's, with the names and types of the columns.
     """
 
-    def __init__(self, path: AnyFile) -> None:
+    def __init__(self, path: Path) -> None:
         """Open the file; raises DataError if it cannot be read, or has more columns or rows than are accepted."""
         import pyarrow.parquet
 
         self.path, self._rows = path, 0
         with self._readable():
-            source = path.open("rb") if isinstance(path, RemoteFile) else path
+            source = path
             self._file = pyarrow.parquet.ParquetFile(source)
             self._bytes = path.stat().st_size
             self.schema, self._metadata = self._file.schema_arrow, self._file.metadata
@@ -102,7 +102,7 @@ class ParquetTable:
 
 
 @contextmanager
-def _readable(path: AnyFile, format_name: Callable[[], str]) -> Iterator[None]:
+def _readable(path: Path, format_name: Callable[[], str]) -> Iterator[None]:
     """Turn the errors of pyarrow and of the file into DataError; `format_name` may say how far it was read."""
     import pyarrow
 
@@ -135,7 +135,7 @@ def text_columns(schema: Any) -> list[str]:
     return texts + raw
 
 
-def batch_rows(path: AnyFile, schema: Any, batches: Iterable[Any]) -> Iterator[dict[str, Any]]:
+def batch_rows(path: Path, schema: Any, batches: Iterable[Any]) -> Iterator[dict[str, Any]]:
     """Yield the rows of record batches of a file, with what the columns of `schema` mean.
 
     Times that Python does not have, such as nanoseconds, become text. Raises DataError for lists of these.
@@ -200,7 +200,7 @@ def _named(value: Any, names: Sequence[str]) -> Any:
     return names[value] if value >= 0 else None
 
 
-def arrow_batches(path: AnyFile, rows: int) -> tuple[Any, Iterator[Any]]:
+def arrow_batches(path: Path, rows: int) -> tuple[Any, Iterator[Any]]:
     """Return the schema of an Arrow file or stream, and its record batches of at most `rows` rows.
 
     Raises DataError for a file that cannot be read.
@@ -209,7 +209,7 @@ def arrow_batches(path: AnyFile, rows: int) -> tuple[Any, Iterator[Any]]:
 
     with _readable(path, lambda: "Arrow"):
         size = path.stat().st_size
-        source = path.open("rb") if isinstance(path, RemoteFile) else pyarrow.memory_map(str(path))
+        source = pyarrow.memory_map(str(path))
         is_file = source.read(6) == b"ARROW1"
         source.seek(0)
         reader = pyarrow.ipc.open_file(source) if is_file else pyarrow.ipc.open_stream(source)

@@ -11,10 +11,11 @@ import lzma
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from headwater.errors import DataError, require_extra
-from headwater.reading.files import AnyFile, FileLimits, file_error
+from headwater.reading.files import FileLimits, file_error
 
 _BLOCK_BYTES = 1 << 20
 # The window of Reddit's dumps is 2 GiB (`zstd --long=31`), more than decoders allow by default.
@@ -35,7 +36,7 @@ _DECODERS: dict[str, tuple[Callable[[], Any], bytes]] = {
 class CompressedFile:
     """A file read in blocks of unpacked bytes; `cut` says where and why reading ended early, if it did."""
 
-    def __init__(self, path: AnyFile) -> None:
+    def __init__(self, path: Path) -> None:
         self.path, self.cut = path, ""
         self.bytes = 0  # unpacked bytes so far
 
@@ -75,7 +76,7 @@ class CompressedFile:
             yield last
 
 
-def _blocks(path: AnyFile) -> Iterator[bytes]:
+def _blocks(path: Path) -> Iterator[bytes]:
     suffix = path.suffix.lower()
     if suffix in {".zst", ".zstd"}:
         with require_extra("corpus", "reading .zst"):
@@ -95,7 +96,7 @@ def _blocks(path: AnyFile) -> Iterator[bytes]:
 
 
 def _stream_blocks(
-    path: AnyFile,
+    path: Path,
     new_decoder: Callable[[], Any],
     *most: int,
     padding: bytes = b"",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headwater.errors import DataError, UsageError, suggest
 
 if TYPE_CHECKING:
-    from headwater.reading.files import AnyFile
+    from pathlib import Path
 
 _HANGUL = re.compile(rb"[\xb0-\xc8][\xa1-\xfe]")  # a syllable in EUC-KR, the common part of cp949
 _BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
@@ -79,7 +79,7 @@ def _begins(data: bytes, encoding: str) -> str | None:
         return None
 
 
-def decode_text(data: bytes, path: AnyFile) -> str:
+def decode_text(data: bytes, path: Path) -> str:
     """Decode the bytes of `path` as UTF-8 without a byte-order mark; raises DataError naming the line."""
     require_plain(data, path)
     require_text(data[:65536], path)
@@ -89,14 +89,14 @@ def decode_text(data: bytes, path: AnyFile) -> str:
         raise undecodable(path, error) from None
 
 
-def require_plain(data: bytes, path: AnyFile) -> None:
+def require_plain(data: bytes, path: Path) -> None:
     """Raise DataError if a file, by its first bytes, is a PDF or another document that is not plain text."""
     for beginning, what, command in _NOT_TEXT:
         if data.startswith(beginning):
             raise DataError(f"{path} {what}", expected="plain text", repair=f"Convert it, as with: {command}")
 
 
-def require_text(data: bytes, path: AnyFile, encoding: str | None = None, lines: int = 0) -> None:
+def require_text(data: bytes, path: Path, encoding: str | None = None, lines: int = 0) -> None:
     """Raise DataError if a part of a file is UTF-16 or has NUL bytes; `lines` are before it.
 
     `encoding` as in `text_blocks`.
@@ -120,7 +120,7 @@ def require_text(data: bytes, path: AnyFile, encoding: str | None = None, lines:
 
 
 def undecodable(
-    path: AnyFile,
+    path: Path,
     failure: UnicodeDecodeError,
     *,
     lines: int = 0,

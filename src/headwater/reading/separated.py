@@ -6,11 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 from headwater.display import counted
 from headwater.errors import DataError
-from headwater.reading.files import AnyFile, FileLimits
+from headwater.reading.files import FileLimits
 from headwater.reading.table_rows import OnBroken, OpenTable, Row, check_columns
 from headwater.reading.text import read_lines, unpacked_suffix
 
@@ -24,7 +25,7 @@ _NAME_CHARACTERS, _NAME_WORDS = 40, 5
 _NUMBER = re.compile(r"[-+]?\d+([.,]\d+)?")
 
 
-def csv_records(path: AnyFile, encoding: str | None) -> Iterator[list[str]]:
+def csv_records(path: Path, encoding: str | None) -> Iterator[list[str]]:
     """Yield the fields of each row, none for a blank line.
 
     A first line `sep=;` names the separator. Else it is the first of comma, semicolon, tab and bar that the header
@@ -44,7 +45,7 @@ def csv_records(path: AnyFile, encoding: str | None) -> Iterator[list[str]]:
     return split_csv(chain(beginning, lines), separator, path)
 
 
-def split_csv(lines: Iterable[str], separator: str, path: AnyFile) -> Iterator[list[str]]:
+def split_csv(lines: Iterable[str], separator: str, path: Path) -> Iterator[list[str]]:
     """Yield the records of CSV lines as Python's strict `csv.reader` does; raise DataError for what it refuses.
 
     Its limit on the length of a field belongs to the process, so that two threads that read would change it.
@@ -79,7 +80,7 @@ def split_csv(lines: Iterable[str], separator: str, path: AnyFile) -> Iterator[l
 
 
 def _quoted(
-    line: str, place: int, rest: Iterator[tuple[int, str]], path: AnyFile, begun: int
+    line: str, place: int, rest: Iterator[tuple[int, str]], path: Path, begun: int
 ) -> tuple[str, str, int]:
     """Return a quoted field, whose text begins at `place`, the line in which it ends, and where its quote ends."""
     parts: list[str] = []
@@ -103,16 +104,16 @@ def _quoted(
 _CLOSE = "Close the double quote, write a quote inside quotes twice, or store such texts as JSON Lines"
 
 
-def _check_field(size: int, path: AnyFile, begun: int, repair: str) -> None:
+def _check_field(size: int, path: Path, begun: int, repair: str) -> None:
     if size > FileLimits.FIELD_CHARACTERS:
         raise _csv_error(path, begun, f"a field of more than {FileLimits.FIELD_CHARACTERS:,} characters", repair)
 
 
-def _csv_error(path: AnyFile, line: int, what: str, repair: str) -> DataError:
+def _csv_error(path: Path, line: int, what: str, repair: str) -> DataError:
     return DataError(f"{path} has {what} in the row of line {line:,}", repair=repair)
 
 
-def _separator(lines: Sequence[str], path: AnyFile) -> str:
+def _separator(lines: Sequence[str], path: Path) -> str:
     header = re.sub(r'"[^"]*("|$)', "", lines[0])
     candidates = [mark for mark in _SEPARATORS if mark in header]
     for mark in candidates if len(candidates) > 1 else ():
@@ -128,7 +129,7 @@ def _separator(lines: Sequence[str], path: AnyFile) -> str:
     return next(iter(candidates), ",")
 
 
-def tab_records(path: AnyFile, encoding: str | None) -> Iterator[list[str]]:
+def tab_records(path: Path, encoding: str | None) -> Iterator[list[str]]:
     """Split lines at tabs; yield no fields for a blank line.
 
     A field that is quoted as in a spreadsheet is unquoted; other quotes are literal.
@@ -151,7 +152,7 @@ class SeparatedTable(OpenTable):
 
     def __init__(
         self,
-        path: AnyFile,
+        path: Path,
         read: Callable[[], Iterator[list[Any]]],
         named: Sequence[str],
         on_broken: OnBroken,
@@ -193,7 +194,7 @@ class SeparatedTable(OpenTable):
             yield number, dict(zip(columns, record, strict=True))
 
 
-def _repair(path: AnyFile) -> str:
+def _repair(path: Path) -> str:
     if unpacked_suffix(path) in {".tsv", ".tab"}:
         return "Save the table as CSV if a text has a tab or a line end"
     return "Put fields that contain the separator, a quote or a line end in double quotes"

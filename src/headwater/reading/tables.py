@@ -17,7 +17,7 @@ from typing import Any
 
 from headwater.errors import DataError
 from headwater.reading.arrow import ParquetTable, arrow_batches, batch_rows, saved_files, text_columns
-from headwater.reading.files import AnyFile, FileLimits, large_json, parse_json
+from headwater.reading.files import FileLimits, large_json, parse_json
 from headwater.reading.separated import SeparatedTable, csv_records, tab_records
 from headwater.reading.table_rows import OnBroken, OpenTable, Row, check_columns, heads, refuse
 from headwater.reading.text import check_unpacked, read_lines, text_blocks, unpacked_suffix
@@ -29,13 +29,13 @@ FORMATS = ".csv, .tsv, .xlsx, .jsonl (or .ndjson), .json, .parquet or .arrow"
 _BATCH_ROWS = 256
 
 
-def is_table(path: AnyFile | PurePath) -> bool:
+def is_table(path: PurePath) -> bool:
     """Return whether a file is a table, by the suffix of its name."""
     return unpacked_suffix(path) in _TABLES
 
 
 def open_table(
-    path: AnyFile,
+    path: Path,
     columns: Sequence[str] = (),
     encoding: str | None = None,
     named: Sequence[str] = (),
@@ -62,7 +62,7 @@ def open_table(
 
 
 def _opened(
-    path: AnyFile, columns: Sequence[str], encoding: str | None, named: Sequence[str], on_broken: OnBroken
+    path: Path, columns: Sequence[str], encoding: str | None, named: Sequence[str], on_broken: OnBroken
 ) -> OpenTable:
     suffix = unpacked_suffix(path)
     if isinstance(path, Path) and path.is_dir():
@@ -92,12 +92,12 @@ def _opened(
     )
 
 
-def _has_tabs(path: AnyFile, encoding: str | None) -> bool:
+def _has_tabs(path: Path, encoding: str | None) -> bool:
     """Return whether the first line of a text file has columns."""
     return "\t" in next(filter(None, map(str.strip, read_lines(path, encoding))), "")
 
 
-def _json(path: AnyFile, items: Iterator[tuple[int, str, Any]], on_broken: OnBroken) -> OpenTable:
+def _json(path: Path, items: Iterator[tuple[int, str, Any]], on_broken: OnBroken) -> OpenTable:
     def rows() -> Iterator[tuple[int, Row]]:
         for number, where, item in items:
             if not isinstance(item, dict):
@@ -114,7 +114,7 @@ def _json(path: AnyFile, items: Iterator[tuple[int, str, Any]], on_broken: OnBro
     return OpenTable(list(first[1]), texts, chain([first], iterator), uniform=False)
 
 
-def _parquet(path: AnyFile, columns: Sequence[str]) -> OpenTable:
+def _parquet(path: Path, columns: Sequence[str]) -> OpenTable:
     file = ParquetTable(path)
     texts = text_columns(file.schema)
     own = {name for name in file.schema.names if name not in columns}
@@ -123,16 +123,16 @@ def _parquet(path: AnyFile, columns: Sequence[str]) -> OpenTable:
     return _of_batches(path, file.schema, file.batches(_BATCH_ROWS, list(dict.fromkeys(read)) or None))
 
 
-def _arrow(files: Sequence[AnyFile]) -> OpenTable:
+def _arrow(files: Sequence[Path]) -> OpenTable:
     opened = [arrow_batches(file, _BATCH_ROWS) for file in files]
     return _of_batches(files[0], opened[0][0], chain.from_iterable(batches for _, batches in opened))
 
 
-def _of_batches(path: AnyFile, schema: Any, batches: Iterator[Any]) -> OpenTable:
+def _of_batches(path: Path, schema: Any, batches: Iterator[Any]) -> OpenTable:
     return OpenTable(schema.names, text_columns(schema), enumerate(batch_rows(path, schema, batches), 1))
 
 
-def _json_lines(path: AnyFile, encoding: str | None, on_broken: OnBroken) -> Iterator[tuple[int, str, Any]]:
+def _json_lines(path: Path, encoding: str | None, on_broken: OnBroken) -> Iterator[tuple[int, str, Any]]:
     """Yield each row's number, its place in messages, and its value; skip one that is not JSON.
 
     Blank lines have no number. `on_broken` may raise the error of a line that is skipped.
@@ -153,7 +153,7 @@ def _json_lines(path: AnyFile, encoding: str | None, on_broken: OnBroken) -> Ite
 
 
 def _json_items(
-    path: AnyFile, column: str, encoding: str | None, on_broken: OnBroken
+    path: Path, column: str, encoding: str | None, on_broken: OnBroken
 ) -> Iterator[tuple[int, str, Any]]:
     """Yield each item's number, its place in messages, and the item.
 

@@ -1,27 +1,27 @@
-"""Read text files as streams of blocks, lines or parts, plain or compressed, on this machine or at a URL."""
+"""Read text files as streams of blocks, lines or parts, plain or compressed."""
 
 from __future__ import annotations
 
 import codecs
 import re
 from collections.abc import Iterator
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from headwater.errors import DataError
 from headwater.reading.compressed import CompressedFile
 from headwater.reading.encoding import UTF_8, encoding_of, require_plain, require_text, undecodable
-from headwater.reading.files import AnyFile, FileLimits, file_error
+from headwater.reading.files import FileLimits, file_error
 
 _COMPRESSIONS = (".gz", ".zst", ".xz", ".bz2")
 _BLOCK_BYTES = 4 * 1024**2
 
 
-def is_compressed(path: AnyFile | PurePath) -> bool:
+def is_compressed(path: PurePath) -> bool:
     """Return whether a file is compressed, by the suffix of its name."""
     return path.suffix.lower() in _COMPRESSIONS
 
 
-def unpacked_name(path: AnyFile | PurePath) -> str:
+def unpacked_name(path: PurePath) -> str:
     """Return the name of a file in lower case, without the suffix of a compression."""
     name = path.name.lower()
     for packed in _COMPRESSIONS:
@@ -29,17 +29,17 @@ def unpacked_name(path: AnyFile | PurePath) -> str:
     return name
 
 
-def unpacked_suffix(path: AnyFile | PurePath) -> str:
+def unpacked_suffix(path: PurePath) -> str:
     """Return the suffix of `unpacked_name`."""
     return PurePath(unpacked_name(path)).suffix
 
 
-def read_lines(path: AnyFile, encoding: str | None = None) -> Iterator[str]:
+def read_lines(path: Path, encoding: str | None = None) -> Iterator[str]:
     """Yield lines without their "\\n"; other separators that str.splitlines knows are text inside JSON."""
     return split_text(path, "\n", encoding)
 
 
-def split_text(path: AnyFile, separator: str, encoding: str | None = None) -> Iterator[str]:
+def split_text(path: Path, separator: str, encoding: str | None = None) -> Iterator[str]:
     """Yield the parts of a file between separators; `encoding` as in `text_blocks`."""
     pending: list[str] = []
     size = 0
@@ -57,7 +57,7 @@ def split_text(path: AnyFile, separator: str, encoding: str | None = None) -> It
     yield "".join(pending) + tail
 
 
-def check_unpacked(path: AnyFile, size: int, *, is_packed: bool | None = None) -> None:
+def check_unpacked(path: Path, size: int, *, is_packed: bool | None = None) -> None:
     """Raise DataError if a text of `size` characters is longer than a compressed file may unpack to.
 
     is_packed: whether the file is compressed; None to decide it by its name.
@@ -73,7 +73,7 @@ def check_unpacked(path: AnyFile, size: int, *, is_packed: bool | None = None) -
         )
 
 
-def text_blocks(path: AnyFile, block_bytes: int | None = None, encoding: str | None = None) -> Iterator[str]:
+def text_blocks(path: Path, block_bytes: int | None = None, encoding: str | None = None) -> Iterator[str]:
     """Yield the text of a file in blocks; raise DataError naming the first line that cannot be decoded.
 
     encoding: a name that `text_encoding` returned; None for UTF-8; "" for UTF-8 or what `encoding_of` returns, and
@@ -105,7 +105,7 @@ def text_blocks(path: AnyFile, block_bytes: int | None = None, encoding: str | N
         raise file_error(path, error) from None
 
 
-def byte_blocks(path: AnyFile, block_bytes: int = _BLOCK_BYTES) -> Iterator[bytes]:
+def byte_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[bytes]:
     """Yield the unpacked bytes of a text in blocks, then an empty one; raise DataError for a PDF."""
     is_first = True
     for block in _unpacked_blocks(path, block_bytes):
@@ -116,7 +116,7 @@ def byte_blocks(path: AnyFile, block_bytes: int = _BLOCK_BYTES) -> Iterator[byte
     yield b""
 
 
-def _unpacked_blocks(path: AnyFile, block_bytes: int) -> Iterator[bytes]:
+def _unpacked_blocks(path: Path, block_bytes: int) -> Iterator[bytes]:
     if is_compressed(path):
         file = CompressedFile(path)
         yield from file.blocks()

@@ -7,12 +7,13 @@ import zlib
 from collections.abc import Collection, Iterator
 from io import BytesIO
 from itertools import islice
+from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 from headwater.display import counted
 from headwater.errors import MALFORMED, DataError, ResourceError
-from headwater.reading.files import AnyFile, FileLimits, read_bytes
+from headwater.reading.files import FileLimits, read_bytes
 from headwater.reading.text import check_unpacked
 
 _MERGED = re.compile(rb'<(?:\w+:)?mergeCell\s+ref="([A-Z]{1,3}[0-9]{1,7}:[A-Z]{1,3}[0-9]{1,7})"')
@@ -34,7 +35,7 @@ class Workbook:
     has the columns `named`, else the first one that looks like a table.
     """
 
-    def __init__(self, path: AnyFile, named: Collection[str]) -> None:
+    def __init__(self, path: Path, named: Collection[str]) -> None:
         """Open the file; raises DataError for a damaged one, ResourceError without openpyxl."""
         try:
             from openpyxl.reader.excel import ExcelReader

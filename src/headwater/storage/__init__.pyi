@@ -14,15 +14,23 @@ from .files import (
     write_text,
 )
 from .progress import INTERACTIVE, SILENT, PlainProgress, Progress, say
-from .provenance import Input, Manifest, has_manifest, identity_of, open_folder, read_manifest, user_files
-from .remote import folder_files, list_source
+from .provenance import (
+    Input,
+    Manifest,
+    folder_files,
+    has_manifest,
+    identity_of,
+    open_folder,
+    read_manifest,
+    user_files,
+)
+from .remote import download, is_url
 from .resources import available_resources, cache_folder, data_folder, find_resource
-from .stage import Destination, Stage
+from .stage import Stage
 
 __all__ = [
     "INTERACTIVE",
     "SILENT",
-    "Destination",
     "Input",
     "Manifest",
     "PlainProgress",
@@ -33,13 +41,14 @@ __all__ = [
     "available_resources",
     "cache_folder",
     "data_folder",
+    "download",
     "find_resource",
     "folder_files",
     "folder_lock",
     "has_manifest",
     "identity_of",
+    "is_url",
     "lineage",
-    "list_source",
     "new_file",
     "open_folder",
     "read_manifest",

@@ -24,7 +24,6 @@ from headwater.errors import FolderError
 from headwater.reading import check_name, read_json, sha256_of, unpacked_name
 
 MANIFEST = "headwater.json"
-UPLOADING = ".headwater-uploading"  # a file in a folder that is being uploaded; the manifest comes last
 FORMAT_VERSION = 1
 # Hashing this much takes a few seconds. Of a larger folder only the sizes are checked when it is opened.
 HASH_WHEN_BELOW = 4 * 1024**3
@@ -177,6 +176,11 @@ def open_folder(folder: Path, kind: str | None = None, *, hashes: bool | None = 
     return manifest
 
 
+def folder_files(folder: Path, kind: str, suffix: str) -> list[Path]:
+    """Return the files of a complete Headwater folder of this kind that end in `suffix`, in order."""
+    return [folder / name for name in sorted(open_folder(folder, kind).files) if name.endswith(suffix)]
+
+
 def check_files(folder: Path, manifest: Manifest, *, hashes: bool | None = None) -> None:
     """Compare the files of `folder` with its manifest; raise FolderError naming the first that differs.
 
@@ -250,31 +254,20 @@ def user_files(folder: Path) -> tuple[list[Path], list[Path]]:
 def _listing(folder: Path) -> tuple[Iterator[Path], bool]:
     """Return what is in a folder, in order, and whether `datasets.save_to_disk` wrote it."""
     paths = sorted(folder.iterdir())
-    if folder / UPLOADING in paths and not has_manifest(folder):  # a store that is mounted here
-        raise half_uploaded(str(folder))
     return iter(paths), any(path.suffix == ".arrow" or path.name == _SAVED[0] for path in paths)
 
 
-def half_uploaded(folder: str) -> FolderError:
-    """Return the error for a folder whose upload was cut short."""
-    return FolderError(
-        f"{folder} is not complete: its upload has not ended",
-        repair="Run the command that uploads it again, or remove it",
-    )
-
-
-def describe_input(role: str, path: Path, out: Path | None, suffixes: Sequence[str] | None = None) -> Input:
+def describe_input(role: str, path: Path, out: Path, suffixes: Sequence[str] | None = None) -> Input:
     """Return the entry of an input for the manifest of `out`, with its path relative to that if possible.
 
-    With its absolute path if `out` is None. `suffixes` as in `identity_of`.
+    `suffixes` as in `identity_of`.
     """
     check_name(path)
     kind, identity = identity_of(path, suffixes)
     recorded = path.absolute()
-    if out is not None:
-        with suppress(ValueError):  # another drive on Windows
-            # Without symbolic links above both, since `..` after a link leads to its target's folder.
-            recorded = Path(os.path.relpath(path.parent.resolve() / path.name, out.resolve()))
+    with suppress(ValueError):  # another drive on Windows
+        # Without symbolic links above both, since `..` after a link leads to its target's folder.
+        recorded = Path(os.path.relpath(path.parent.resolve() / path.name, out.resolve()))
     counted = tuple(suffixes) if suffixes is not None and kind == "folder" else None
     return Input(role=role, path=recorded.as_posix(), kind=kind, identity=identity, suffixes=counted)
 

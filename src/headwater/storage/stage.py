@@ -1,27 +1,21 @@
 """A stage reads folders and writes one new folder with its manifest: under a temporary name, then renamed.
 
 A stage never overwrites a folder that has other content, and recognises the folder that it would write.
-
-The folder for a URL is written on this machine, below HEADWATER_CACHE, where a killed stage resumes, then uploaded
-and removed here. Its `headwater.json` is uploaded last, so that a remote folder which has one is complete. During
-the upload the file UPLOADING names the folder's identity, so that a cut upload resumes.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shlex
-import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from headwater.errors import FolderError, UsageError
-from headwater.reading import check_name, file_at, is_remote, read_json
+from headwater.reading import check_name
 from headwater.storage.files import (
     flush,
     new_temporary,
@@ -47,8 +41,6 @@ from headwater.storage.provenance import (
     read_manifest,
     record_files,
 )
-from headwater.storage.remote import list_source, upload
-from headwater.storage.resources import cache_folder
 
 _MOST_CHANGES = 5  # of settings that an error shows
 
@@ -58,8 +50,7 @@ class Stage:
 
     measured: configuration keys that are known only when the folder is written (counts). The caller sets them in
     `config` before its block ends; those of an existing folder are copied into `config` and not compared.
-    inputs: paths, URLs, which are listed, or what describes them already.
-    moves: the folder is moved later, so that its inputs are recorded by absolute paths.
+    inputs: paths, or what describes them already.
     grows: the folder is written in place, not under a temporary name.
     suffixes: of the files that count in an input that is a folder of a user; None if all count.
     alternative: returns a sentence to add to the advice if `out` contains something else; may be empty.
@@ -71,10 +62,9 @@ class Stage:
         *,
         kind: str,
         config: Mapping[str, Any],
-        inputs: Mapping[str, str | Path | Input],
+        inputs: Mapping[str, Path | Input],
         seed: int | None = None,
         measured: Sequence[str] = (),
-        moves: bool = False,
         grows: bool = False,
         suffixes: Sequence[str] | None = None,
         alternative: Callable[[], str] = str,
@@ -87,8 +77,12 @@ class Stage:
         self.command = _command()
         # Through JSON, so that it compares equal to what is read back from a file.
         self.config: dict[str, Any] = json.loads(json.dumps(dict(config)))
-        base = None if moves else out
-        self.inputs = [_described(role, source, base, suffixes) for role, source in inputs.items()]
+        self.inputs = [
+            source.model_copy(update={"role": role})
+            if isinstance(source, Input)
+            else describe_input(role, source, out, suffixes)
+            for role, source in inputs.items()
+        ]
 
     def find(self) -> Manifest | None:
         """Return the manifest at `out` if it is what this stage would write, complete or not; else None.
@@ -110,17 +104,13 @@ class Stage:
                 )
             return None
         manifest = read_manifest(self.out)
-        self.compare(manifest, str(self.out))
-        self.config |= {key: manifest.config[key] for key in self.measured if key in manifest.config}
-        return manifest
-
-    def compare(self, manifest: Manifest, where: str) -> None:
-        """Raise FolderError unless the folder `where` with this manifest is what this stage would write."""
         if difference := self.difference(manifest):
             raise FolderError(
-                f"{where} already contains something else: {difference}",
+                f"{self.out} already contains something else: {difference}",
                 repair=f"Choose another output folder, or remove that folder first. {self.alternative()}".strip(),
             )
+        self.config |= {key: manifest.config[key] for key in self.measured if key in manifest.config}
+        return manifest
 
     def is_complete(self, progress: Progress = SILENT, *, hashes: bool | None = None) -> bool:
         """Return whether the folder that this stage would write exists, complete and undamaged; if so, note it.
@@ -254,13 +244,6 @@ class Stage:
         return f"{self.kind} made with other settings, then and now: {shown}"
 
 
-def _described(role: str, source: str | Path | Input, out: Path | None, suffixes: Sequence[str] | None) -> Input:
-    described = list_source(source).input if is_remote(source) else source
-    if isinstance(described, Input):
-        return described.model_copy(update={"role": role})
-    return describe_input(role, Path(described), out, suffixes)
-
-
 def _changes(
     before: Mapping[str, Any], now: Mapping[str, Any], measured: Collection[str] = ()
 ) -> Iterator[tuple[str, Any, Any]]:
@@ -287,45 +270,3 @@ def _command() -> str:
         return FROM_PYTHON
     # A name that is not UTF-8 cannot be stored otherwise in JSON.
     return shlex.join(["headwater", *sys.argv[1:]]).encode(errors="backslashreplace").decode()
-
-
-class Destination:
-    """Where an `--out` is: the stage writes to `folder`, which is then uploaded to `url` unless that is empty."""
-
-    def __init__(self, out: str | Path) -> None:
-        self.url, self.folder = "", Path(out)
-        if is_remote(out):
-            self.url = out.rstrip("/")
-            digest = hashlib.sha256(self.url.encode()).hexdigest()[:12]
-            self.folder = cache_folder() / "uploads" / digest / (PurePosixPath(self.url).name or "out")
-
-    def is_complete(self, stage: Stage, progress: Progress) -> bool:
-        """Return whether the stage's output exists, and note it; upload what an earlier run finished here.
-
-        Raises FolderError if something else is there.
-        """
-        if not self.url:
-            return stage.is_complete(progress)
-        if file_at(self.url, MANIFEST).is_file():
-            manifest = list_source(self.url).manifest
-            assert manifest is not None
-            stage.compare(manifest, self.url)
-            progress.note(f"{self.url} is complete already")
-            return True
-        complete = stage.is_complete()
-        if complete:
-            self.publish(progress)
-        return complete
-
-    def publish(self, progress: Progress) -> None:
-        """Upload the finished folder to its URL, if it has one, and remove the local copy."""
-        if not self.url:
-            return
-        progress.start("upload")
-        upload(self.folder, self.url)
-        shutil.rmtree(self.folder.parent)
-        progress.finish(self.url)
-
-    def read_json(self, name: str) -> dict[str, Any]:
-        """Read a JSON object of the finished folder, local or remote."""
-        return dict(read_json(file_at(self.url or self.folder, name)))

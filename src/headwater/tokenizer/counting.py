@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from headwater.device import available_cores
 from headwater.errors import DataError
-from headwater.reading import AnyFile, compose, is_compressed, is_table, text_blocks, unpacked_suffix
+from headwater.reading import compose, is_compressed, is_table, text_blocks, unpacked_suffix
 from headwater.storage import SILENT, Progress, has_manifest, user_files
 from headwater.tokenizer import merges
 from headwater.tokenizer.gpt1 import REMEMBERED, WordSplitter
@@ -124,7 +124,7 @@ def _blocks(sources: Sources) -> Iterator[str]:
                 yield from _file_blocks(path)
 
 
-def _file_blocks(path: AnyFile) -> Iterator[str]:
+def _file_blocks(path: Path) -> Iterator[str]:
     """Yield the text of a file in the form that a corpus has: see `headwater corpus build`."""
     try:
         yield from map(compose, _decoded_blocks(path))
@@ -136,7 +136,7 @@ def _file_blocks(path: AnyFile) -> Iterator[str]:
         raise DataError(error.seen, expected=error.expected, repair=repair) from None
 
 
-def _decoded_blocks(path: AnyFile) -> Iterator[str]:
+def _decoded_blocks(path: Path) -> Iterator[str]:
     rest = ""
     for text in text_blocks(path, BLOCK_BYTES, encoding=""):
         before = max(len(rest) - 1, 0)

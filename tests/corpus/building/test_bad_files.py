@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import operator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ import pytest
 
 from headwater.cli.main import main
 from headwater.corpus import (
-    BuildConfig,
     Document,
     build_corpus,
     load_recipe,
@@ -24,10 +24,8 @@ from headwater.corpus import (
 from headwater.corpus import task_workers as engine
 from headwater.corpus.building import plan as planning
 from headwater.corpus.building.phases import PhaseRunner
-from headwater.corpus.building.plan import BuildPlan, BuildTask
 from headwater.corpus.dedup.keys import key_ranges
-from headwater.corpus.filters.decontaminate import Decontaminate
-from headwater.errors import DataError, FolderError, ResourceError
+from headwater.errors import DataError, ResourceError
 from headwater.storage import Stage, open_folder
 
 
@@ -114,14 +112,14 @@ def test_a_task_that_fails_leaves_the_others_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
     files = write_rows(tmp_path / "files", 5)
-    planned = planning.BuildPlan.save
+    run_all = PhaseRunner.run_all
 
-    def save(plan: BuildPlan) -> None:
-        planned(plan)
+    def after_the_plan(runner: PhaseRunner, **options: Any) -> None:
         (files / "00.jsonl").rename(tmp_path / "away")
+        run_all(runner, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(planning.BuildPlan, "save", save)
+        patched.setattr(PhaseRunner, "run_all", after_the_plan)
         with pytest.raises(ResourceError, match=r"00\.jsonl does not exist"):
             build_corpus([files], tmp_path / "corpus", workers=workers)
     (tmp_path / "away").rename(files / "00.jsonl")
@@ -138,10 +136,10 @@ def test_an_extracting_process_serves_all_files_of_a_task(tmp_path: Path, monkey
     files = write_rows(tmp_path / "files", 4)
     for number in range(4):
         (files / f"{number:02d}.html").write_text(f"<p>{'The river runs to the sea. ' * (number + 3)}")
-    started: list[tuple[str, ...]] = []
+    started: list[tuple[Any, ...]] = []
     start = engine.WorkerProcess.__init__
 
-    def counted(self: engine.WorkerProcess, *command: str) -> None:
+    def counted(self: engine.WorkerProcess, *command: Any) -> None:
         started.append(command)
         start(self, *command)
 
@@ -149,30 +147,6 @@ def test_an_extracting_process_serves_all_files_of_a_task(tmp_path: Path, monkey
     build_corpus([files], tmp_path / "corpus")
     assert len(started) == 1
     assert read_funnel(tmp_path / "corpus")["kept"]["documents"] == 16
-
-
-@pytest.mark.usefixtures("small_tasks")
-def test_evaluation_sets_are_read_once_for_all_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = write_rows(tmp_path / "files", 4)
-    (tmp_path / "test.txt").write_text(" ".join(f"word{number}" for number in range(20)))
-    made: list[Any] = []
-    init = Decontaminate.__init__
-    monkeypatch.setattr(Decontaminate, "__init__", lambda self, *given: (made.append(self), init(self, *given))[1])
-    build_corpus([files], tmp_path / "corpus", BuildConfig(evaluation_sets=(str(tmp_path / "test.txt"),)))
-    assert len(made) == 2, "to check the settings, and to do the tasks"
-
-
-def test_a_plan_is_read_by_task_and_each_line_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.reading.files.FileLimits.JSON_BYTES", 1000)  # that one JSON file may have
-    tasks = [BuildTask(0, "files", "/data", (f"{'name' * 60}-{number}.jsonl",)) for number in range(30)]
-    BuildPlan(tmp_path, BuildConfig(compose=False), tasks).save()
-    loaded = BuildPlan.load(tmp_path)
-    assert (list(loaded.tasks), loaded.config.compose) == (tasks, False)
-    content = (tmp_path / planning.PLAN).read_bytes()
-    (tmp_path / planning.PLAN).write_bytes(content.replace(b"-7.jsonl", b"-8.jsonl"))
-    assert BuildPlan.load(tmp_path).tasks[6] == tasks[6]
-    with pytest.raises(FolderError, match="cut short or altered"):
-        BuildPlan.load(tmp_path).tasks[7]
 
 
 def test_more_documents_than_numbers_are_refused() -> None:
@@ -192,7 +166,7 @@ def test_a_document_beyond_arrows_limit_is_set_aside(tmp_path: Path, monkeypatch
 
 
 def test_a_bug_in_a_worker_is_not_called_a_lack_of_memory() -> None:
-    worker = engine.WorkerProcess("operator:methodcaller", "__call__")
+    worker = engine.WorkerProcess(operator.methodcaller, "__call__")
     with pytest.raises(engine.WorkerFailed, match="ZeroDivisionError"):
         worker.ask(functools.partial(divmod, 1, 0))
     assert worker.ask(functools.partial(pow, 2, 5)) == 32

@@ -21,7 +21,6 @@ from headwater.corpus import (
     write_documents,
 )
 from headwater.corpus.building import parts, pipeline, plan
-from headwater.corpus.building.pipeline import PACKAGES
 from headwater.corpus.folder import Funnel
 from headwater.corpus.sources import python_docs
 from headwater.errors import DataError, FolderError
@@ -147,8 +146,6 @@ def test_installed_documentation_is_kept_when_packages_change(
     monkeypatch.setattr(python_docs.Roots, "of_interpreter", lambda: roots)
     build_corpus(["python-docs"], tmp_path / "corpus")
     assert [d.labels["package"] for d in read_documents(tmp_path / "corpus")] == ["alpha"]
-    listing = json.loads((tmp_path / "corpus" / PACKAGES).read_text())
-    assert list(listing) == ["python"]
     identity = open_folder(tmp_path / "corpus").identity
     (site / "beta.py").write_text('"""' + "Beta does another thing worth describing at length. " * 2 + '"""\n')
     build_corpus(["python-docs"], tmp_path / "corpus")
@@ -271,7 +268,7 @@ def test_a_file_that_is_removed_before_it_is_read_is_named(tmp_path: Path) -> No
     [task] = plan.open_source(0, tmp_path).tasks
     (tmp_path / "a.txt").unlink()
     funnel = Funnel()
-    reader = parts.PartMaker(load_recipe("plain"))
+    reader = parts.PartMaker(load_recipe("plain"), [])
     assert [d.text for d in reader.read(task, funnel)] == ["The river b."]
     assert "a.txt was removed while the corpus was built" in funnel.notes[0]
 

@@ -86,20 +86,3 @@ def test_folders_deeper_than_pythons_stack_are_listed(tmp_path: Path) -> None:
     finally:
         sys.setrecursionlimit(limit)
     assert found == ([tmp_path / "b.txt", folder / "a.txt"], [])
-
-
-def test_a_text_with_a_review_a_line_is_noted(tmp_path: Path) -> None:
-    reviews = "".join(f"Film {number} was dull.\n" for number in range(80))
-    files = {
-        "reviews": reviews,
-        "verse": reviews.replace("7 was dull.\n", "7\n\n"),
-        "prose": 9 * f"{'word ' * 999}\n",
-    }
-    files["separated"] = reviews.replace("\n", "<|endoftext|>\n")
-    noted = {}
-    for name, text in files.items():
-        (tmp_path / f"{name}.txt").write_text(text)
-        notes = Notes()
-        build_corpus([tmp_path / f"{name}.txt"], tmp_path / name, progress=notes)
-        noted[name] = any("one document" in note and "<|endoftext|>" in note for note in notes.texts)
-    assert noted == {"reviews": True, "verse": False, "prose": False, "separated": False}

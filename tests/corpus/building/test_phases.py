@@ -19,7 +19,7 @@ from headwater.corpus.building import plan as planning
 from headwater.corpus.building.phases import PhaseRunner
 from headwater.corpus.dedup import keys
 from headwater.errors import FolderError
-from headwater.storage import Manifest, lineage, open_folder
+from headwater.storage import Manifest, open_folder
 
 CONFIG = BuildConfig(near_duplicates=True)
 SMALL = ((planning, "TASK_FILES", 1), (folder, "SHARD_BYTES", 4000), (keys, "PARTITION_ROWS", 15))
@@ -29,52 +29,24 @@ SCRIPT = """
 import os, signal, sys
 from pathlib import Path
 from headwater.corpus import folder
-from headwater.corpus.building import cluster, phases, plan
+from headwater.corpus.building import phases, plan
 from headwater.corpus.building.pipeline import build_corpus
 from headwater.corpus.building.recipes import BuildConfig
 from headwater.corpus.dedup import keys
 
+source, out, phase, number = sys.argv[1:]
+plan.TASK_FILES, folder.SHARD_BYTES, keys.PARTITION_ROWS = 1, 4000, 15
 original = phases.PhaseRunner.run
 
 
-def prepare(phase, number):
-    plan.TASK_FILES, folder.SHARD_BYTES, keys.PARTITION_ROWS = 1, 4000, 15
-
-    def dying(runner, *task):
-        original(runner, *task)
-        if task[:2] == (phase, number):
-            os.killpg(0, signal.SIGKILL)
-
-    phases.PhaseRunner.run = dying
+def dying(runner, *task):
+    original(runner, *task)
+    if task[:2] == (phase, int(number)):
+        os.killpg(0, signal.SIGKILL)
 
 
-class Step(cluster.DoTask):
-    def __init__(self, runner, phase, place):
-        super().__init__(runner.opener, str(runner.plan.folder), phase)
-        self.place = place
-
-    def run(self, data, rank=0, world_size=1):
-        prepare(*self.place)
-        yield from super().run(data, rank, world_size)
-
-
-if __name__ == "__main__":
-    engine, source, out, phase, number = sys.argv[1:]
-    prepare(phase, int(number))
-    if engine == "here":
-        build_corpus([source], out, BuildConfig(near_duplicates=True))
-    else:
-        from datatrove.executor import LocalPipelineExecutor
-
-        [parts] = Path(out).parent.glob(".corpus.*.parts")
-        runner = phases.PhaseRunner.load(parts)
-        for name in runner.phases:
-            if not runner.missing(name):
-                continue
-            LocalPipelineExecutor(
-                [Step(runner, name, (phase, int(number)))],
-                tasks=4, workers=1, logging_dir=str(Path(out).parent / "logs" / name), skip_completed=False,
-            ).run()
+phases.PhaseRunner.run = dying
+build_corpus([source], Path(out), BuildConfig(near_duplicates=True))
 """
 
 
@@ -94,7 +66,7 @@ def files(tmp_path: Path) -> Path:
             words = [f"word{generator.randrange(500)}" for _ in range(40)]
             kind = row % 6
             earlier = generator.choice(texts) if texts else ""
-            texts.append(earlier.upper() if kind == 1 else f"{earlier} more" if kind == 2 else " ".join(words))
+            texts.append(earlier if kind == 1 else f"{earlier} more" if kind == 2 else " ".join(words))
         rows = "".join(json.dumps({"text": text}) + "\n" for text in texts[-12:])
         (tmp_path / "files" / f"{number}.jsonl").write_text(rows)
     return tmp_path / "files"
@@ -143,40 +115,14 @@ def test_a_build_stopped_after_each_task_does_each_once(
     assert open_folder(tmp_path / "corpus").files == fresh.files
 
 
-@pytest.mark.parametrize("altered", ["pairs-000001/pairs.npy", "shard-000000/documents-00000.parquet"])
-def test_an_altered_output_is_made_again(
-    files: Path, tmp_path: Path, altered: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fresh = whole(files, tmp_path / "fresh")
-    run = PhaseRunner.run
-
-    def interrupted(runner: PhaseRunner, *task: Any) -> None:
-        run(runner, *task)
-        if task[:2] == ("shard", 1):
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(PhaseRunner, "run", interrupted)
-        build_corpus([files], tmp_path / "corpus", CONFIG)
-    [path] = tmp_path.glob(f".corpus.*.parts/{altered}")
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-    assert whole(files, tmp_path / "corpus").files == fresh.files
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
-@pytest.mark.parametrize("engine", ["here", "datatrove"])
-def test_a_build_killed_five_times_gives_the_same_bytes(files: Path, tmp_path: Path, engine: str) -> None:
-    if engine == "datatrove":
-        pytest.importorskip("datatrove")
+def test_a_build_killed_five_times_gives_the_same_bytes(files: Path, tmp_path: Path) -> None:
     fresh = whole(files, tmp_path / "fresh")
     out = tmp_path / "corpus"
     (tmp_path / "killed.py").write_text(SCRIPT)
-    for number, (phase, task) in enumerate(PLACES):
-        named = "here" if not number else engine  # the first plans the build
-        command = [sys.executable, str(tmp_path / "killed.py"), named, str(files), str(out), phase, str(task)]
+    for phase, task in PLACES:
+        command = [sys.executable, str(tmp_path / "killed.py"), str(files), str(out), phase, str(task)]
         ended = subprocess.run(command, check=False, start_new_session=True, capture_output=True, text=True)
         assert ended.returncode == -signal.SIGKILL, ended.stderr
         assert list(tmp_path.glob(f".corpus.*.parts/{phase}*"))
@@ -184,14 +130,36 @@ def test_a_build_killed_five_times_gives_the_same_bytes(files: Path, tmp_path: P
     assert whole(files, out).files == fresh.files
 
 
-def test_only_files_that_are_read_identify_a_source(files: Path, tmp_path: Path) -> None:
-    """A picture next to the texts was hashed, and removing it made the corpus "made from another input"."""
+def test_files_that_are_skipped_or_added_later_do_not_decide_the_identity(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (files / "picture.png").write_bytes(b"skipped")
-    build_corpus([files], tmp_path / "corpus", CONFIG)
-    (files / "picture.png").unlink()
-    build_corpus([files], tmp_path / "corpus", CONFIG)
-    assert [entry["state"] for entry in lineage(tmp_path / "corpus")["inputs"]] == ["source"]
-    (files / "new.txt").write_text("a new text")
-    assert [entry["state"] for entry in lineage(tmp_path / "corpus")["inputs"]] == ["changed"]
-    with pytest.raises(FolderError, match="another input"):
+    run_all = PhaseRunner.run_all
+
+    def adding(runner: PhaseRunner, **options: Any) -> None:
+        (files / "later.jsonl").write_text('{"text": "Added while the corpus is built."}\n')
+        run_all(runner, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PhaseRunner, "run_all", adding)
         build_corpus([files], tmp_path / "corpus", CONFIG)
+    (files / "picture.png").unlink()
+    with pytest.raises(FolderError, match="another input"):  # the added file is not in the corpus
+        build_corpus([files], tmp_path / "corpus", CONFIG)
+    (files / "later.jsonl").unlink()
+    whole(files, tmp_path / "corpus")
+
+
+def test_parts_of_a_build_with_other_settings_are_removed(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(runner: PhaseRunner, **options: Any) -> None:
+        runner.run("parts", 0)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(PhaseRunner, "run_all", interrupted)
+        build_corpus([files], tmp_path / "corpus")
+    assert list(tmp_path.glob(".corpus.*.parts/parts-000000"))
+    whole(files, tmp_path / "corpus")
+    assert not list(tmp_path.glob(".corpus.*"))

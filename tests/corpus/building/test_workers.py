@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import operator
 import os
 import random
 import shutil
@@ -108,7 +109,7 @@ def test_the_next_build_cleans_up_after_a_killed_one(tmp_path: Path, monkeypatch
         rmtree(path, **named)
 
     with monkeypatch.context() as patched:
-        patched.setattr("headwater.corpus.building.pipeline.shutil.rmtree", killed)
+        patched.setattr("headwater.corpus.building.pipeline.remove_parts", killed)
         with pytest.raises(KeyboardInterrupt):
             build_corpus([files], tmp_path / "corpus", NEAR)
     assert list(tmp_path.glob(".corpus.*.parts"))
@@ -141,14 +142,12 @@ def test_a_killed_build_continues_where_it_was(tmp_path: Path) -> None:
     assert not (tmp_path / "corpus").exists()
     ready = {path: path.stat().st_mtime_ns for path in parts.glob("parts-*")}
     assert len(ready) == 3
-    altered = next((parts / "parts-000001").rglob("*.arrow"))
-    altered.write_bytes(altered.read_bytes()[:-1])
     touched = []
     original = PhaseRunner._fill_part
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PhaseRunner, "_fill_part", lambda *task: touched.append(task[2]) or original(*task))
         build_corpus([files], tmp_path / "corpus", NEAR)
-    assert touched == [1, 3, 4, 5], "what was complete and intact is not done again"
+    assert touched == [3, 4, 5], "what was complete is not done again"
     build_corpus([files], tmp_path / "fresh", NEAR)
     assert open_folder(tmp_path / "corpus").identity == open_folder(tmp_path / "fresh").identity
     assert not parts.exists()
@@ -192,9 +191,8 @@ def test_a_task_that_kills_workers_ends_the_build_with_its_name(
         return started[-1]
 
     monkeypatch.setattr(engine.WorkerPool, "_start", killing)
-    plan = BuildPlan(tmp_path / "parts", NEAR, tuple(open_source(0, files).tasks))
+    plan = BuildPlan(tmp_path / "parts", NEAR, (), tuple(open_source(0, files).tasks))
     plan.folder.mkdir()
-    plan.save()
     begun = time.monotonic()
     with pytest.raises(ResourceError, match=r"files/0\d\.jsonl.* died 3 times"):
         PhaseRunner(plan).run_all(workers=2)
@@ -203,7 +201,7 @@ def test_a_task_that_kills_workers_ends_the_build_with_its_name(
 
 
 def test_a_worker_returns_raises_and_is_killed_after_its_time() -> None:
-    worker = engine.WorkerProcess("operator:methodcaller", "__call__")
+    worker = engine.WorkerProcess(operator.methodcaller, "__call__")
     assert worker.ask(partial(pow, 2, 5)) == 32
     error = UsageError("a value", expected="another", repair="Did you mean 'a'?")
     with pytest.raises(UsageError) as raised:
@@ -225,7 +223,7 @@ def test_a_worker_that_dies_while_it_starts_is_replaced(monkeypatch: pytest.Monk
         return original(self)
 
     monkeypatch.setattr(engine.WorkerPool, "_start", start)
-    with engine.WorkerPool(2, "operator:methodcaller", "__call__") as pool:
+    with engine.WorkerPool(2, operator.methodcaller, "__call__") as pool:
         assert sorted(pool.replies([partial(pow, 2, 5), partial(pow, 2, 6)], str, str)) == [32, 64]
 
 
@@ -255,7 +253,7 @@ def test_a_disk_that_fills_at_the_end_of_a_task_is_reported(
 
     monkeypatch.setattr(part_module, "_write", full)
     (tmp_path / "a.txt").write_text(prose(1))
-    plan = BuildPlan(tmp_path / "parts", NEAR, tuple(open_source(0, tmp_path / "a.txt").tasks))
+    plan = BuildPlan(tmp_path / "parts", NEAR, (), tuple(open_source(0, tmp_path / "a.txt").tasks))
     plan.folder.mkdir()
     with pytest.raises(StorageError, match="no space is left"):
         PhaseRunner(plan).run(PARTS, 0)
@@ -346,7 +344,6 @@ def test_recipes_from_files_and_settings(tmp_path: Path) -> None:
         ("similarity", 0),
         ("minimum_score", 2),
         ("minimum_characters", -1),
-        ("evaluation_words", 0),
     ],
 )
 def test_a_value_that_could_never_do_is_named(tmp_path: Path, key: str, value: Any) -> None:
@@ -360,20 +357,19 @@ def test_a_value_that_could_never_do_is_named(tmp_path: Path, key: str, value: A
     [
         ("languages", ["ko"], "language"),
         ("minimum_score", 0.5, "language"),
-        ("evaluation_words", 8, "evaluation_sets"),
         ("similarity", 0.5, "near_duplicates"),
     ],
 )
 def test_a_key_of_a_step_that_is_off_is_refused(key: str, value: Any, needed: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"--set has {key}, which has no effect without {needed}"):
         load_recipe("plain", {key: value})
-    on = {needed: ["a"] if needed == "evaluation_sets" else True}
+    on = {needed: True}
     assert getattr(load_recipe("plain", {key: value} | on), needed)
     file = tmp_path / "recipe.toml"
     file.write_text(f"{key} = {json.dumps(value)}")
     with pytest.raises(UsageError, match=f"recipe.toml has {key}, which has no effect"):
         load_recipe(str(file))
-    off = {needed: [] if needed == "evaluation_sets" else False}
+    off = {needed: False}
     assert not getattr(load_recipe(str(file), off), needed)  # --set turns a step of the file off
 
 
@@ -382,58 +378,3 @@ def test_an_unknown_language_is_named_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("A text.")
     with pytest.raises(UsageError, match="'xx'"):
         build_corpus([tmp_path / "a.txt"], tmp_path / "corpus", BuildConfig(language=True, languages=("xx",)))
-
-
-def test_documents_with_parts_of_an_evaluation_set_go(tmp_path: Path) -> None:
-    question = (
-        "Which of the four rivers that rise in these hills was crossed by the ferry before the bridge was built"
-    )
-    (tmp_path / "test.jsonl").write_text(json.dumps({"text": question}) + "\n" + json.dumps({"text": "Short."}))
-    texts = [
-        prose(1),
-        f"{prose(2)} {question.upper()}? {prose(3)}",
-        f"{prose(4)} Which of the four rivers that rise.",
-    ]
-    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": t}) for t in texts))
-    config = BuildConfig(evaluation_sets=(str(tmp_path / "test.jsonl"),))
-    build_corpus([tmp_path / "a.jsonl"], tmp_path / "corpus", config)
-    assert [d.text for d in read_documents(tmp_path / "corpus")] == [texts[0], texts[2]]
-    assert read_funnel(tmp_path / "corpus")["removed"]["overlap"]["evaluation set"]["documents"] == 1
-    manifest = open_folder(tmp_path / "corpus")
-    assert [entry.role for entry in manifest.inputs] == ["source-0", "evaluation-set-0"]
-    build_corpus([tmp_path / "test.jsonl"], tmp_path / "set")
-    build_corpus([tmp_path / "a.jsonl"], tmp_path / "c", BuildConfig(evaluation_sets=(str(tmp_path / "set"),)))
-    assert [d.text for d in read_documents(tmp_path / "c")] == [texts[0], texts[2]], "a corpus may be the set"
-    with pytest.raises(DataError, match="30 words in a row"):
-        build_corpus([tmp_path / "a.jsonl"], tmp_path / "b", config.model_copy(update={"evaluation_words": 30}))
-    (tmp_path / "short.txt").write_text("The ferry crosses the river.")
-    sets = (*config.evaluation_sets, str(tmp_path / "short.txt"))
-    with pytest.raises(DataError, match=r"short\.txt has no 13 words in a row"):
-        build_corpus([tmp_path / "a.jsonl"], tmp_path / "b", config.model_copy(update={"evaluation_sets": sets}))
-    assert not list(tmp_path.glob(".b*"))
-
-
-def test_an_evaluation_set_may_move_before_a_build_resumes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = write_files(tmp_path / "files", count=4)
-    done: list[int] = []
-    original = PhaseRunner._fill_part
-
-    def interrupted(*task: Any) -> dict[str, Any]:
-        if done:
-            raise KeyboardInterrupt
-        done.append(task[2])
-        return original(*task)
-
-    held_out = tmp_path / "test.txt"
-    held_out.write_text(prose(0))
-    monkeypatch.setattr(PhaseRunner, "_fill_part", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        build_corpus([files], tmp_path / "corpus", BuildConfig(evaluation_sets=(str(held_out),)))
-    (tmp_path / "sets").mkdir()
-    moved = held_out.rename(tmp_path / "sets" / "test.txt")
-    monkeypatch.setattr(PhaseRunner, "_fill_part", lambda *task: done.append(task[2]) or original(*task))
-    build_corpus([files], tmp_path / "corpus", BuildConfig(evaluation_sets=(str(moved),)))
-    assert done == [0, 1]
-    assert read_funnel(tmp_path / "corpus")["removed"]["overlap"]["evaluation set"]["documents"] > 0

@@ -28,7 +28,7 @@ from headwater.errors import DataError
 
 def read_source(source: Path, field: str = "text") -> list[Document]:
     config = BuildConfig(text_field=field)
-    documents = [d for task in open_source(0, source).tasks for d in PartMaker(config).read(task, Funnel())]
+    documents = [d for task in open_source(0, source).tasks for d in PartMaker(config, []).read(task, Funnel())]
     if not documents:
         raise DataError(f"{source.name} is empty")
     return documents
@@ -130,7 +130,9 @@ def test_an_unreadable_file_of_a_folder_is_set_aside_whole(tmp_path: Path) -> No
     for name, (content, _) in unusable.items():
         (tmp_path / name).write_bytes(content)
     funnel = Funnel()
-    documents = [d for task in open_source(0, tmp_path).tasks for d in PartMaker(BuildConfig()).read(task, funnel)]
+    documents = [
+        d for task in open_source(0, tmp_path).tasks for d in PartMaker(BuildConfig(), []).read(task, funnel)
+    ]
     assert [document.text for document in documents] == ["A text."]
     for (name, (_, reason)), aside, note in zip(unusable.items(), funnel.aside, funnel.notes, strict=True):
         assert aside["source"] == f"{tmp_path.name}/{name}"

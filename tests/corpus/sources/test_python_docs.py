@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import ast
-import sys
 from pathlib import Path
 
 import pytest
 
 from headwater.corpus.folder import Tally
-from headwater.corpus.sources.python_docs import (
-    SIGNATURE_CHARACTERS,
-    Roots,
-    documented_objects,
-    installed_packages,
-    read_python_docs,
-)
+from headwater.corpus.sources.python_docs import Roots, read_python_docs
 
 UNPARSED = "source files that cannot be parsed"
 PROSE = "Describe behaviour sufficiently extensively, otherwise documentation inclusion conditions fail."
@@ -76,33 +68,23 @@ def roots(tmp_path: Path) -> Roots:
 def test_public_documentation_with_its_labels_in_a_stable_order(roots: Roots) -> None:
     left_out = Tally()
     documents = list(read_python_docs(roots, left_out))
-    found = [(d.labels["package"], d.labels["module"], d.labels["object"]) for d in documents]
-    assert found == [
-        ("python", "pydoc_data.topics", "with"),
-        ("alpha", "alpha", ""),
-        ("alpha", "alpha", "Box"),
-        ("alpha", "alpha", "Box.open"),
-        ("alpha", "alpha", "Box.make"),
-        ("alpha", "alpha", "Box.size"),
-        ("alpha", "alpha", "fetch"),
-        ("alpha", "alpha", "fallback"),
-        ("beta", "beta", ""),
-        ("python", "abc", ""),
+    assert [(d.labels["package"], d.text.partition(". ")[0].split("\n")[0]) for d in documents] == [
+        ("python", "The with statement"),
+        ("alpha", "Alpha"),
+        ("alpha", "A box."),
+        ("alpha", "Open the box"),
+        ("alpha", "Make a box"),
+        ("alpha", "How large"),
+        ("alpha", "Fetch it"),
+        ("alpha", "Or do not fetch it"),
+        ("beta", "Beta"),
+        ("python", "Module abc"),
     ]
     assert [entry.partition(":")[0] for entry in left_out[UNPARSED]["examples"]] == ["broken", "bytes"]
     assert left_out.total("short docstrings") == 2, "a topic of the language reference may be short too"
     assert left_out["docstrings that repeat earlier ones"]["examples"] == ["alpha: Box.copied"]
     assert len({d.id for d in documents}) == len(documents)
     assert [d.id for d in read_python_docs(roots, Tally())] == [d.id for d in documents]
-
-
-def test_a_signature_nested_too_deep_costs_its_file_alone(roots: Roots) -> None:
-    terms = "+".join(["1"] * (sys.getrecursionlimit() // 2))
-    deep = roots.site_packages[0] / "deep.py"
-    deep.write_text(f'def sum_of(x={terms}):\n    """{PROSE} Too deep."""\n')
-    left_out = Tally()
-    assert len(list(read_python_docs(roots, left_out))) == 10
-    assert "deep: RecursionError" in left_out[UNPARSED]["examples"]
 
 
 def test_a_limit_reads_only_a_sample_of_the_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,37 +130,6 @@ def test_a_docstring_with_passages_of_earlier_ones_is_left_out(tmp_path: Path) -
     assert left_out.total("docstrings that repeat earlier ones") == 2
 
 
-def test_the_text_is_the_signature_and_the_cleaned_docstring(roots: Roots) -> None:
-    texts = {d.labels["object"]: d for d in read_python_docs(roots, Tally())}
-    assert texts["Box"].text == f"Box(size: int=3, *rest, name=None)\n\nA box.\n\n{PROSE}\n    indented"
-    assert texts["Box.open"].labels["signature"] == "Box.open(key, /, *, force=False) -> bool"
-    assert texts["Box.make"].labels["signature"] == "Box.make(size)"
-    assert texts["Box.size"].labels["signature"] == "Box.size"
-    assert texts["with"].text == f"The with statement. {PROSE}"
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "def f(" + ", ".join(f"parameter_{i}: dict[str, int] = {i}" for i in range(100)) + "): 'doc'",
-        "class C:\n '''doc'''\n def __init__(self, a, " + "b" * 300 + "=1): pass",
-        "def f(a: " + "list[" * 40 + "int" + "]" * 40 + ", *, b=" + "(" + "1," * 200 + ")): 'doc'",
-        "class C(" + ", ".join(f"Base{i}" for i in range(99)) + "): 'doc'",
-    ],
-)
-def test_a_huge_signature_is_shortened(source: str) -> None:
-    *_, (name, signature, _) = documented_objects(ast.parse(source))
-    assert name in {"f", "C"}
-    assert len(signature) <= SIGNATURE_CHARACTERS + 20
-    assert not signature.endswith(",")
-
-
-def test_defaults_stay_with_their_parameters_when_self_goes() -> None:
-    source = "class C:\n def f(self=0, a=1, b=2, *c, d, e=3, **g): 'doc'\n def h(*all): 'doc'"
-    signatures = [signature for _, signature, _ in documented_objects(ast.parse(source))]
-    assert signatures == ["C.f(a=1, b=2, *c, d, e=3, **g)", "C.h(*all)"]
-
-
 def test_the_newer_form_of_the_language_reference(roots: Roots) -> None:
     topics = roots.standard_library / "pydoc_data" / "topics.py"
     topics.write_text(f"topics = {{\n    'assert': r'''The \"assert\" statement\n*****\n\n{PROSE}\n''',\n}}\n")
@@ -188,12 +139,6 @@ def test_the_newer_form_of_the_language_reference(roots: Roots) -> None:
 
 @pytest.mark.slow
 def test_this_interpreter_carries_megabytes_of_it() -> None:
-    roots = Roots.of_interpreter()
-    packages = installed_packages(roots)
-    assert "numpy" in packages
-    assert "headwater" not in packages
-    standard = list(read_python_docs(Roots(roots.standard_library, ()), Tally()))
+    standard = list(read_python_docs(Roots(Roots.of_interpreter().standard_library, ()), Tally()))
     assert sum(len(document.text) for document in standard) > 1_000_000
     assert {document.labels["package"] for document in standard} == {"python"}
-    reference = [d for d in standard if d.labels["module"] == "pydoc_data.topics"]
-    assert len(reference) > 50

@@ -669,19 +669,3 @@ AWKWARD = {
     "/overlong/1": "answer is not HTTP",
 }
 BENT = ("/moved", "/mislabelled/1")
-
-
-def test_shards_divide_the_hosts(tmp_path: Path, web: Any) -> None:
-    urls = [web.url(host, f"/story/{number}") for host in ("a", "b", "c", "d", "e") for number in range(3)]
-    links = make_links(tmp_path, urls)
-    visited: list[list[str]] = []
-    for number in range(1, 4):
-        fetch(links, tmp_path / f"pages-{number}", shard=f"{number}/3")
-        visited.append(list(pages_of(tmp_path / f"pages-{number}")))
-    assert sorted(url for pages in visited for url in pages) == sorted(urls)
-    hosts = [{url.split("/")[2] for url in pages} for pages in visited]
-    assert sum(map(len, hosts)) == 5, "a host is visited by one machine"
-    with pytest.raises(FolderError, match="shard"):
-        fetch(links, tmp_path / "pages-1", shard="2/3")
-    with pytest.raises(UsageError, match="I from 1 to N"):
-        fetch(links, tmp_path / "pages-4", shard="4/3")

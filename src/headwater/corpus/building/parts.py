@@ -5,15 +5,14 @@ build of thousands of files does not end with one of them. Only a file that is a
 page that the extracting process cannot take is set aside too.
 
 A part is a folder with documents (an Arrow stream, which only the join of the parts reads), their fingerprints,
-band keys and sizes, and an account. As the output of any task, it gets its name when it is complete, so that a
-killed build resumes, and its account has the hashes of its files.
+band keys and sizes, and its funnel as the account.
 """
 
 from __future__ import annotations
 
 import platform
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -22,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from headwater.corpus.building.plan import BuildTask
-from headwater.corpus.building.recipes import BuildConfig, make_steps
+from headwater.corpus.building.recipes import BuildConfig
 from headwater.corpus.dedup.keys import text_fingerprint
 from headwater.corpus.dedup.near import MinHash
-from headwater.corpus.extract.page_text import TIMER, Extracted
+from headwater.corpus.extract.page_text import TIMER, Extracted, page_handler
 from headwater.corpus.filters import Step
 from headwater.corpus.folder import (
     COLUMNS,
@@ -43,9 +42,9 @@ from headwater.corpus.folder import (
 from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.pages import Page, holds_pages, read_pages
 from headwater.corpus.sources.text import SEPARATOR, TEXT_SUFFIXES, other_encoding, read_text_file
-from headwater.corpus.task_workers import WorkerDied, WorkerProcess, read_account
+from headwater.corpus.task_workers import ACCOUNT, WorkerDied, WorkerProcess
 from headwater.errors import DataError, ResourceError, require_extra
-from headwater.reading import AnyFile, byte_blocks, compose, file_at, file_error, unpacked_suffix
+from headwater.reading import byte_blocks, compose, file_error, read_json, unpacked_suffix
 from headwater.storage import storage_errors
 
 DOCUMENTS = "documents.arrow"
@@ -56,7 +55,6 @@ SECONDS = 20.0  # of processor time for each started SHARE_BYTES of a page; a us
 SHARE_BYTES = 8 * 1024**2
 _PATIENCE = 15.0  # factor for the limit by the clock, for a process that waits or a system without such timers
 _AHEAD = 16  # pages read before the first of their texts is awaited
-OnFunnel = Callable[[Funnel], None]
 
 
 class Extractor:
@@ -93,7 +91,7 @@ class Extractor:
         """Return the text of a page; start the worker if needed, and stop one that failed."""
         if self._worker is None:
             try:
-                self._worker = WorkerProcess("headwater.corpus.extract.page_text:page_handler")
+                self._worker = WorkerProcess(page_handler)
             except WorkerDied:
                 raise ResourceError(
                     "the extracting process ended before its first page",
@@ -116,8 +114,8 @@ class Extractor:
 class PartMaker:
     """Makes parts, one after the other, with steps and an extracting process that are made once."""
 
-    def __init__(self, config: BuildConfig) -> None:
-        self._config, self._steps = config, make_steps(config)
+    def __init__(self, config: BuildConfig, steps: Sequence[Step]) -> None:
+        self._config, self._steps = config, steps
         self._hasher = MinHash() if config.near_duplicates else None
         self._extractor: Extractor | None = None
 
@@ -126,8 +124,8 @@ class PartMaker:
         if self._extractor is not None:
             self._extractor.close()
 
-    def fill(self, task: BuildTask, work: Path, on_funnel: OnFunnel) -> dict[str, Any]:
-        """Do a task in the folder `work` and return its account; call `on_funnel` with its funnel now and then."""
+    def fill(self, task: BuildTask, work: Path, report: Callable[[int], None]) -> dict[str, Any]:
+        """Do a task in the folder `work` and return its account; `report` how many documents were read."""
         funnel = Funnel()
         with ExitStack() as opened:
             names = (FINGERPRINTS, SIZES, KEYS) if self._hasher else (FINGERPRINTS, SIZES)
@@ -140,12 +138,12 @@ class PartMaker:
                     if self._hasher is not None:
                         keys[0].write(self._hasher.keys(document.text).tobytes())
                     if count % 100 == 0:
-                        on_funnel(funnel)
+                        report(funnel.read["documents"])
                     funnel.labels |= dict.fromkeys(document.labels)
                     yield document
 
             _write(kept(), work / DOCUMENTS)
-        return {"funnel": vars(funnel)}
+        return vars(funnel)
 
     def read(self, task: BuildTask, funnel: Funnel) -> Iterator[Document]:
         """Stream the documents of a task, of a user's source in composed form; fill `funnel` on the way.
@@ -182,12 +180,12 @@ class PartMaker:
             for name, path in group:
                 yield from self._text_documents(path, name, task, funnel)
 
-    def _is_raw(self, path: AnyFile) -> bool:
+    def _is_raw(self, path: Path) -> bool:
         """Return whether a file has pages, or text whose encoding is detected as that of a page."""
         detect = self._config.any_encoding and not self._config.encoding
         return holds_pages(path) or (detect and unpacked_suffix(path) in TEXT_SUFFIXES)
 
-    def _text_documents(self, path: AnyFile, name: str, task: BuildTask, funnel: Funnel) -> Iterator[Document]:
+    def _text_documents(self, path: Path, name: str, task: BuildTask, funnel: Funnel) -> Iterator[Document]:
         config, documents = self._config, 0
         try:
             for document in read_text_file(path, name, config.text_field, config.encoding, funnel.left_out):
@@ -203,9 +201,7 @@ class PartMaker:
             if not config.encoding and (other := other_encoding(path)):
                 merge(funnel.encodings, {f"{other} (text file)": 1})
 
-    def _extracted(
-        self, files: Iterable[tuple[str, AnyFile]], task: BuildTask, funnel: Funnel
-    ) -> Iterator[Document]:
+    def _extracted(self, files: Iterable[tuple[str, Path]], task: BuildTask, funnel: Funnel) -> Iterator[Document]:
         """Stream the documents of files of pages, or of text in any encoding."""
         if self._extractor is None:
             self._extractor = Extractor()
@@ -250,10 +246,10 @@ def run_steps(documents: Iterable[Document], steps: Iterable[Step], funnel: Funn
             yield document
 
 
-def _existing(task: BuildTask, funnel: Funnel) -> list[tuple[str, AnyFile]]:
+def _existing(task: BuildTask, funnel: Funnel) -> list[tuple[str, Path]]:
     """Return the names and paths of a task's files; set aside those that were removed meanwhile."""
-    paths = [(name, file_at(task.root, name)) for name in task.files]
-    removed = [(name, file) for name, file in paths if isinstance(file, Path) and not file.exists()]
+    paths = [(name, Path(task.root, name)) for name in task.files]
+    removed = [(name, file) for name, file in paths if not file.exists()]
     if removed and (len(removed) == len(paths) or task.kind == "corpus"):
         raise ResourceError(
             f"{removed[0][1]} does not exist on {platform.node()}",
@@ -264,7 +260,7 @@ def _existing(task: BuildTask, funnel: Funnel) -> list[tuple[str, AnyFile]]:
     return [entry for entry in paths if entry not in removed]
 
 
-def _pages(files: Iterable[tuple[str, AnyFile]], task: BuildTask, funnel: Funnel) -> Iterator[tuple[str, Page]]:
+def _pages(files: Iterable[tuple[str, Path]], task: BuildTask, funnel: Funnel) -> Iterator[tuple[str, Page]]:
     """Yield (file, page) of each page; set aside files without one."""
     for name, path in files:
         count, noted = 0, len(funnel.notes)
@@ -283,7 +279,7 @@ def _pages(files: Iterable[tuple[str, AnyFile]], task: BuildTask, funnel: Funnel
                 funnel.aside.append({"source": name, "page": "", "reason": "it has no usable page"})
 
 
-def _text_page(path: AnyFile) -> Iterator[Page]:
+def _text_page(path: Path) -> Iterator[Page]:
     data = bytearray()
     for block in byte_blocks(path):
         data += block
@@ -323,5 +319,5 @@ def read_part(part: Path) -> Iterator[Document]:
 
 
 def part_funnel(part: Path) -> Funnel:
-    """Return the funnel of a part that is done; raises FolderError if it was altered."""
-    return Funnel.from_dict(read_account(part)["funnel"])
+    """Return the funnel of a part that is done."""
+    return Funnel.from_dict(read_json(part / ACCOUNT))

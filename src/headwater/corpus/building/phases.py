@@ -205,13 +205,8 @@ class PhaseRunner(TaskRunner):
     plan: BuildPlan
 
     def __init__(self, plan: BuildPlan) -> None:
-        super().__init__(plan, (Phase(PARTS, _parts, self._fill_part, flushed=True), *joining_phases(plan)))
+        super().__init__(plan, (Phase(PARTS, _parts, self._fill_part), *joining_phases(plan)))
         self._maker: PartMaker | None = None
-
-    @classmethod
-    def load(cls, folder: Path) -> PhaseRunner:
-        """Return the runner of a saved plan."""
-        return cls(BuildPlan.load(folder))
 
     def close(self) -> None:
         """End the extracting process."""
@@ -220,7 +215,7 @@ class PhaseRunner(TaskRunner):
             self._maker = None
 
     def _fill_part(self, plan: BuildPlan, number: int, work: Path) -> dict[str, Any]:
-        self._maker = self._maker or PartMaker(plan.config)
+        self._maker = self._maker or PartMaker(plan.config, plan.steps)
         return self._maker.fill(plan.tasks[number], work, self.report)
 
     def described(self, phase: str, number: int) -> str:

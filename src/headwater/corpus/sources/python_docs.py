@@ -3,7 +3,7 @@
 Every machine that runs Headwater has several megabytes of real, labelled prose: the docstrings of the standard
 library and of every distribution in site-packages, except Headwater, and the language reference that CPython has
 for `help()`. The source files are parsed with `ast`; nothing is imported or executed. The corpus depends on the
-installed packages: `packages.json` in the corpus folder lists them with their versions.
+installed packages.
 
 Included are public modules, classes and functions whose docstring has at least MINIMUM_CHARACTERS, without tests
 and vendored copies. A docstring is left out if it equals an earlier one (inherited methods, copied files), or if
@@ -22,10 +22,8 @@ is reached, and yielded in the usual order.
 from __future__ import annotations
 
 import ast
-import importlib.metadata
 import inspect
 import os
-import platform
 import sysconfig
 import warnings
 from collections.abc import Iterator
@@ -43,7 +41,6 @@ SOURCE = "python-docs"
 STANDARD_LIBRARY = "python"
 TOPICS_MODULE = "pydoc_data.topics"
 MINIMUM_CHARACTERS = 64
-SIGNATURE_CHARACTERS = 160  # a longer one is cut
 RUN_WORDS = 13  # as in GPT-3's decontamination (Brown et al. 2020, appendix C)
 REPEATED_SHARE = 0.2
 _TABLE_BYTES = 1 << 26  # two bits for each run: of 30 MB of documentation, one of 5,000 is known by chance
@@ -67,24 +64,12 @@ class Roots(NamedTuple):
         return cls(Path(paths["stdlib"]), tuple(site))
 
 
-def installed_packages(roots: Roots) -> dict[str, str]:
-    """Return the versions of the distributions in site-packages by name, and of Python."""
-    versions = {STANDARD_LIBRARY: platform.python_version()}
-    for distribution in importlib.metadata.distributions(path=[str(path) for path in roots.site_packages]):
-        name = distribution.metadata["Name"]
-        if name and name.lower() != _OWN_PACKAGE:
-            versions[name] = distribution.version
-    return dict(sorted(versions.items(), key=lambda item: item[0].lower()))
-
-
 def read_python_docs(roots: Roots, left_out: Tally, limit: int | None = None) -> Iterator[Document]:
     """Stream the documents of this source; count in `left_out` the docstrings and files that are not used.
 
     With `limit`, yield the language reference and a sample of modules, about that many UTF-8 bytes in all.
 
-    A document is the signature of an object (a module has none) and its docstring, or a topic of the language
-    reference. Labels: package, module, object (qualified name in the module, empty for the module itself) and
-    signature.
+    A document is a docstring, or a topic of the language reference; its label is the package.
     """
     kept = _Kept()
     size = 0
@@ -144,16 +129,14 @@ def _file_documents(file: tuple[str, str, Path], kept: _Kept, left_out: Tally) -
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         left_out.add("source files that cannot be parsed", f"{module}: {type(error).__name__}")
         return
-    for name, signature, docstring in texts:
+    for name, docstring in texts:
         if len(docstring) < MINIMUM_CHARACTERS:
             left_out.add("short docstrings", f"{module}: {name}")
         elif not kept.add(docstring):
             left_out.add("docstrings that repeat earlier ones", f"{module}: {name}")
         else:
-            text = f"{signature}\n\n{docstring}" if signature else docstring
-            labels = {"package": package, "module": module, "object": name, "signature": signature}
-            identity = make_id(SOURCE, module, name, text)
-            yield Document(identity, text, source=SOURCE, language="en", labels=labels)
+            identity = make_id(SOURCE, module, name, docstring)
+            yield Document(identity, docstring, source=SOURCE, language="en", labels={"package": package})
 
 
 def _source_files(roots: Roots) -> list[tuple[str, str, Path]]:
@@ -182,17 +165,14 @@ def _modules(root: Path) -> Iterator[tuple[str, Path]]:
                 yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
 
 
-def documented_objects(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
-    """Yield (qualified name, signature, cleaned docstring) of the module and of its public objects, in order.
-
-    The module has an empty name and signature.
-    """
+def documented_objects(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield (qualified name, cleaned docstring) of the module, whose name is empty, and of its public objects."""
     if docstring := _docstring(tree):
-        yield "", "", docstring
+        yield "", docstring
     yield from _members(tree.body, "")
 
 
-def _members(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, str, str]]:
+def _members(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, str]]:
     for statement in body:
         if isinstance(statement, ast.If):
             yield from _members([*statement.body, *statement.orelse], prefix)
@@ -202,9 +182,7 @@ def _members(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, str, str]
         elif isinstance(statement, ast.ClassDef | _Function) and not statement.name.startswith("_"):
             name = prefix + statement.name
             if docstring := _docstring(statement):
-                signature = _signature(statement, name, in_class=bool(prefix))
-                is_long = len(signature) > SIGNATURE_CHARACTERS
-                yield name, f"{signature[:SIGNATURE_CHARACTERS]}..." if is_long else signature, docstring
+                yield name, docstring
             if isinstance(statement, ast.ClassDef):
                 yield from _members(statement.body, f"{name}.")
 
@@ -215,37 +193,12 @@ def _docstring(node: ast.Module | ast.ClassDef | _Function) -> str:
     return inspect.cleandoc(docstring.encode("utf-8", "replace").decode("utf-8")).rstrip()
 
 
-def _signature(node: ast.ClassDef | _Function, name: str, *, in_class: bool) -> str:
-    """Return `name(x, ord=None)`: of a class that of its `__init__`, of a method without its first parameter."""
-    if isinstance(node, ast.ClassDef):
-        for statement in node.body:
-            if isinstance(statement, ast.FunctionDef) and statement.name == "__init__":
-                return _signature(statement, name, in_class=True).removesuffix(" -> None")
-        bases = ", ".join(map(_unparse, node.bases))
-        return f"class {name}({bases})" if bases else f"class {name}"
-    decorators = {_unparse(decorator).rpartition(".")[2] for decorator in node.decorator_list}
-    if decorators & {"property", "cached_property"}:
-        return name
-    arguments = node.args
-    parameters = arguments.posonlyargs or arguments.args
-    if parameters and in_class and "staticmethod" not in decorators:
-        if len(arguments.defaults) == len(arguments.posonlyargs) + len(arguments.args):
-            del arguments.defaults[0]
-        del parameters[0]
-    returns = f" -> {_unparse(node.returns)}" if node.returns is not None else ""
-    return f"{name}({_unparse(arguments)}){returns}"
-
-
-def _unparse(node: ast.AST) -> str:
-    return " ".join(ast.unparse(node).split())
-
-
-def _topics(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
-    """Yield (topic, "", text) of the language reference, a module that assigns a dictionary of names to texts."""
+def _topics(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield (topic, text) of the language reference, a module that assigns a dictionary of names to texts."""
     texts: dict[str, str] = {}
     for statement in tree.body:
         value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
         if isinstance(value, ast.Dict):
             texts |= ast.literal_eval(value)
     for topic in sorted(texts):
-        yield topic, "", texts[topic].strip("\n").rstrip()
+        yield topic, texts[topic].strip("\n").rstrip()

@@ -18,7 +18,6 @@ from typing import Any
 from headwater.corpus.folder import Document, Tally, make_id
 from headwater.errors import DataError
 from headwater.reading import (
-    AnyFile,
     byte_blocks,
     compose,
     encoding_of,
@@ -36,14 +35,14 @@ _BINARY = (".parquet", ".arrow", ".xlsx")
 _FIELDS = ("url", "date", "language")
 
 
-def holds_text(path: AnyFile | PurePath) -> bool:
+def holds_text(path: PurePath) -> bool:
     """Return whether a file, by its name, has text that `read_text_file` reads."""
     suffix = unpacked_suffix(path)
     return (suffix in TEXT_SUFFIXES or is_table(path)) and not (suffix in _BINARY and is_compressed(path))
 
 
 def read_text_file(
-    path: AnyFile,
+    path: Path,
     name: str,
     field: str | None = None,
     encoding: str | None = None,
@@ -72,7 +71,7 @@ def read_text_file(
             left_out.add("rows without text", f"{name}: row {number:,}")
 
 
-def other_encoding(path: AnyFile) -> str:
+def other_encoding(path: Path) -> str:
     """Return the encoding that a local file clearly has (binary tables have none); empty for UTF-8."""
     if isinstance(path, Path) and unpacked_suffix(path) not in _BINARY:
         with suppress(OSError, DataError):  # it may have been removed meanwhile
@@ -87,7 +86,7 @@ def _tidy(text: str) -> str:
 
 
 def _table_texts(
-    path: AnyFile, named: str | None, encoding: str | None, left_out: Tally | None
+    path: Path, named: str | None, encoding: str | None, left_out: Tally | None
 ) -> Iterator[tuple[int, str | None, Mapping[str, Any]]]:
     """Yield the number, the text, which may be null, and the values of each row of a table.
 
@@ -127,7 +126,7 @@ def _table_texts(
         raise error
 
 
-def _missing_column(table: Any, path: AnyFile, column: str, named: str | None) -> DataError:
+def _missing_column(table: Any, path: Path, column: str, named: str | None) -> DataError:
     """Return the error for a table without the column of the text, `named` if the user can name it."""
     if (first := table.first_row()) is not None:
         longest = 1 + max(range(len(first)), key=lambda number: len(first[number]))

@@ -22,23 +22,15 @@ from typing import Any
 from pydantic import Field
 
 from headwater.config import Config
-from headwater.corpus.folder import rank
 from headwater.corpus.sources.pages import PAGE_BYTES
 from headwater.corpus.web.crawl_log import JOURNAL, CrawlLog
 from headwater.corpus.web.links import read_links
 from headwater.corpus.web.queues import HostLinks, HostQueues
 from headwater.corpus.web.urls import canonical_url, host_of
 from headwater.corpus.web.visit import Refused, Visitor, require_packages
-from headwater.errors import DataError, FolderError, UsageError, resumable
-from headwater.storage import (
-    INTERACTIVE,
-    Destination,
-    Progress,
-    Stage,
-    folder_lock,
-    storage_errors,
-    write_json,
-)
+from headwater.errors import DataError, FolderError, resumable
+from headwater.reading import read_json
+from headwater.storage import INTERACTIVE, Progress, Stage, folder_lock, storage_errors, write_json
 
 FUNNEL = "funnel.json"
 _BEGUN = 20_000  # hosts that are being visited or wait for their delay
@@ -67,8 +59,6 @@ class FetchConfig(Config):
     """Longest Retry-After to wait for; a link with a longer one is given up."""
     failures: int = Field(default=3, ge=1)
     """Number of consecutive links without an answer after which a host is given up."""
-    shard: str = Field(default="1/1", pattern=r"^[1-9]\d{0,3}/[1-9]\d{0,3}$")
-    """Which share of the hosts to visit, as 2/4: divide a crawl over machines, each with an --out of its own."""
     contact: str = Field(default="", pattern=r"^[\x20-\x7e]*$")
     """Contact for the hosts' operators, an address or page, in the user agent."""
     allow_private: bool = False
@@ -77,23 +67,19 @@ class FetchConfig(Config):
 
 @resumable()
 def fetch_links(
-    links: str | Path, out: str | Path, config: FetchConfig | None = None, *, progress: Progress = INTERACTIVE
+    links: Path, out: Path, config: FetchConfig | None = None, *, progress: Progress = INTERACTIVE
 ) -> dict[str, Any]:
     """Visit the links of a links folder and write the pages folder `out`; resume it, or keep it if complete.
 
-    Both may be URLs; pages for a URL are uploaded at the end. Returns counts: links, pages (also those cut short),
+    Returns counts: links, pages (also those cut short),
     bytes, outcomes {outcome: links}, examples {outcome: [url, …]}.
     """
     config = config or FetchConfig()
-    if int(config.shard.partition("/")[0]) > int(config.shard.partition("/")[2]):
-        raise UsageError(f"shard is {config.shard}", expected="I/N with I from 1 to N")
     require_packages()
-    destination = Destination(out)
-    stage = _stage(links, destination, config)
-    if destination.is_complete(stage, progress):
-        (destination.folder / JOURNAL).unlink(missing_ok=True)  # of a fetch killed after its last step
-        return destination.read_json(FUNNEL)
-    out = destination.folder
+    stage = _stage(links, out, config)
+    if stage.is_complete(progress):
+        (out / JOURNAL).unlink(missing_ok=True)  # of a fetch killed after its last step
+        return dict(read_json(out / FUNNEL))
     with storage_errors(out):
         stage.begin()
         with folder_lock(out):
@@ -102,20 +88,18 @@ def fetch_links(
             stage.finish()  # may take hours; killed here, the fetch still has its journal
             (out / JOURNAL).unlink()
     progress.finish(f"{result['pages']:,} pages of {result['links']:,} links, {result['bytes'] / 1e6:.1f} MB")
-    destination.publish(progress)
     return result
 
 
-def _stage(links: str | Path, destination: Destination, config: FetchConfig) -> Stage:
+def _stage(links: Path, out: Path, config: FetchConfig) -> Stage:
     """Return the stage of a fetch; raises FolderError if `links` is another folder."""
     # Settings of speed and contact may change between two runs of one fetch.
     free = {"hosts", "delay", "contact", "back_off", "longest_wait", "retries", "failures"}
     stage = Stage(
-        destination.folder,
+        out,
         kind="pages",
         config={key: value for key, value in config.to_dict().items() if key not in free},
         inputs={"links": links},
-        moves=bool(destination.url),
         grows=True,
     )
     if stage.inputs[0].kind != "links":
@@ -126,31 +110,23 @@ def _stage(links: str | Path, destination: Destination, config: FetchConfig) -> 
     return stage
 
 
-def _crawl(links: str | Path, out: Path, config: FetchConfig, progress: Progress) -> dict[str, Any]:
+def _crawl(links: Path, out: Path, config: FetchConfig, progress: Progress) -> dict[str, Any]:
     """Visit the links that the journal in `out` does not name; return the counts of all."""
     with closing(CrawlLog(out)) as log:
         progress.start("fetch", unit="links")
-        with closing(HostQueues(out, _waiting(links, log, config.shard))) as queues:
+        with closing(HostQueues(out, _waiting(links, log))) as queues:
             asyncio.run(_Fetch(config, log, queues, progress).run())
     if not log.links:
-        share = "" if config.shard == "1/1" else f" for shard {config.shard}"
-        raise DataError(f"{links} contains no links{share}", repair="Gather more with: headwater corpus links")
+        raise DataError(f"{links} contains no links", repair="Gather more with: headwater corpus links")
     return log.result()
 
 
-def _waiting(links: str | Path, log: CrawlLog, shard: str) -> Iterator[tuple[str, str]]:
-    """Yield (host, link) of each link of a shard that is not in the journal; record those that cannot be visited.
-
-    A host belongs to one shard, so that it is visited by one machine.
-    """
-    number, _, count = shard.partition("/")
+def _waiting(links: Path, log: CrawlLog) -> Iterator[tuple[str, str]]:
+    """Yield (host, link) of each link that is not in the journal; record those that cannot be visited."""
     for link in read_links(links):
         url = canonical_url(link["url"])
-        host = host_of(url)
-        if rank(host.partition(":")[0]) % int(count) != int(number) - 1:
-            continue
         if url and not log.has(url):
-            yield host, url
+            yield host_of(url), url
         elif not url and not log.has(link["url"]):
             log.refuse(link["url"], "no http(s) URL")
 

@@ -31,16 +31,17 @@ from headwater.corpus.folder import Tally, merge, rank
 from headwater.corpus.task_workers import WorkerPool
 from headwater.corpus.web.urls import canonical_url, host_of, page_key
 from headwater.errors import DataError, HeadwaterError, resumable
-from headwater.reading import AnyFile, CompressedFile, ParquetTable, is_remote, parse_json, read_json
+from headwater.reading import CompressedFile, ParquetTable, parse_json, read_json, sha256_of
 from headwater.storage import (
     INTERACTIVE,
-    Destination,
+    Input,
     Progress,
     Stage,
     atomic_path,
+    download,
     folder_files,
     folder_lock,
-    list_source,
+    is_url,
     storage_errors,
     write_json,
 )
@@ -48,7 +49,6 @@ from headwater.storage import (
 COLUMNS = ("url", "score", "total_score", "submissions", "date", "subreddit")
 FUNNEL = "funnel.json"
 _ACCOUNT = "account.json"  # of one dump
-_VERSION = 2  # of the accounts
 SHARD_LINKS = 1_000_000
 NO_TEXT_SUFFIXES = (
     *(".jpg", ".jpeg", ".png", ".gif", ".gifv", ".webp", ".bmp", ".svg", ".ico", ".tif", ".tiff"),
@@ -79,7 +79,7 @@ class LinksConfig(Config):
 @resumable()
 def gather_links(
     dumps: Sequence[str | Path],
-    out: str | Path,
+    out: Path,
     config: LinksConfig | None = None,
     *,
     workers: int = 1,
@@ -87,28 +87,27 @@ def gather_links(
 ) -> dict[str, Any]:
     """Write the links folder `out` (Parquet, COLUMNS) unless it exists; return counts.
 
-    A dump may be the URL of a file, of a folder of dumps, or a pattern with `*`; `out` may be a URL. The links of
-    each dump are kept in a hidden folder next to `out` until all are merged, so that the same command resumes. A
-    dump that cannot be read is left out if there are others.
+    A dump may be the URL of a file. The links of each dump are kept in a hidden folder next to `out` until all are
+    merged, so that the same command resumes. A dump that cannot be read is left out if there are others.
 
     Keys: submissions, links, removed {rule: submissions}, examples {rule: [url or title, …]}, broken_lines,
     cut [a sentence for each dump that ends early or is left out]. Raises DataError if there are no submissions.
     """
     config = config or LinksConfig()
-    destination = Destination(out)
-    listings = {index: list_source(dump) for index, dump in enumerate(dumps) if is_remote(dump)}
-    inputs = {f"dump-{i}": listings[i].input if i in listings else dump for i, dump in enumerate(dumps)}
-    moves = bool(destination.url)
-    stage = Stage(destination.folder, kind="links", config=config.to_dict(), inputs=inputs, moves=moves)
+    paths = [download(dump) if is_url(dump) else Path(dump) for dump in dumps]
+    inputs = {
+        f"dump-{index}": Input(role="", path=dump, kind="file", identity=sha256_of(path)) if is_url(dump) else path
+        for index, (dump, path) in enumerate(zip(dumps, paths, strict=True))
+    }
+    stage = Stage(out, kind="links", config=config.to_dict(), inputs=inputs)
     parts = stage.out.with_name(f".{stage.out.name}.parts")
-    if destination.is_complete(stage, progress):
+    if stage.is_complete(progress):
         shutil.rmtree(parts, ignore_errors=True)  # of a run killed after its last step
-        return destination.read_json(FUNNEL)
-    files: dict[Path, AnyFile] = {}  # by the folder for the links of each
-    for entry, (index, dump) in zip(stage.inputs, enumerate(dumps), strict=True):
-        for number, path in enumerate(listings[index].paths() if index in listings else [Path(dump)]):
-            named = json.dumps([stage.config, entry.identity, number, _VERSION])
-            files[parts / hashlib.sha256(named.encode()).hexdigest()[:16]] = path
+        return dict(read_json(out / FUNNEL))
+    files: dict[Path, Path] = {}  # by the folder for the links of each
+    for entry, path in zip(stage.inputs, paths, strict=True):
+        named = json.dumps([stage.config, entry.identity])
+        files[parts / hashlib.sha256(named.encode()).hexdigest()[:16]] = path
     progress.start("links", unit="submissions")
     with storage_errors(stage.out):
         parts.mkdir(parents=True, exist_ok=True)
@@ -121,7 +120,6 @@ def gather_links(
     for sentence in funnel.cut:
         progress.note(sentence)
     progress.finish(f"{result['links']:,} links from {funnel.submissions:,} submissions")
-    destination.publish(progress)
     return result
 
 
@@ -188,7 +186,7 @@ class _Funnel:
         }
 
 
-def _submissions(dump: AnyFile, funnel: _Funnel) -> Iterator[dict[str, Any]]:
+def _submissions(dump: Path, funnel: _Funnel) -> Iterator[dict[str, Any]]:
     file = CompressedFile(dump)
     for number, line in enumerate(file.lines(), 1):
         if not line.strip():
@@ -207,18 +205,18 @@ def _submissions(dump: AnyFile, funnel: _Funnel) -> Iterator[dict[str, Any]]:
 
 
 def _sorted_dumps(
-    parts: Path, files: Mapping[Path, AnyFile], config: LinksConfig, workers: int, progress: Progress
+    parts: Path, files: Mapping[Path, Path], config: LinksConfig, workers: int, progress: Progress
 ) -> _Funnel:
     """Sort the links of each dump that is not done into partitions, in its folder; return what all dumps have.
 
     Removes `parts`, which has the folders, if no dump can be read or has a submission; raises DataError then.
     """
-    settings, alone = json.dumps(config.to_dict()), len(files) == 1
+    alone = len(files) == 1
     missing = [(str(part), file, alone) for part, file in files.items() if not part.is_dir()]
     total = sum(read_json(part / _ACCOUNT)["submissions"] for part in files if part.is_dir())
-    here = _dump_handler(settings, lambda count: progress.advance(total + count))
+    here = _dump_handler(config, lambda count: progress.advance(total + count))
     try:
-        with WorkerPool(workers, "headwater.corpus.web.links:_dump_handler", settings) as pool:
+        with WorkerPool(workers, _dump_handler, config) as pool:
             for count in pool.replies(missing, here, lambda request: str(request[1])):
                 total += count
                 progress.advance(total)
@@ -240,13 +238,12 @@ def _sorted_dumps(
 
 
 def _dump_handler(
-    settings: str, on_count: Callable[[int], None] = lambda count: None
-) -> Callable[[tuple[str, AnyFile, bool]], int]:
+    config: LinksConfig, on_count: Callable[[int], None] = lambda count: None
+) -> Callable[[tuple[str, Path, bool]], int]:
     """Return what does a request (folder to write, dump, whether it is the only one); returns its submissions."""
-    config = LinksConfig.build(json.loads(settings))
     rules = LinkRules(config)
 
-    def handle(request: tuple[str, AnyFile, bool]) -> int:
+    def handle(request: tuple[str, Path, bool]) -> int:
         part, dump, alone = request
         funnel = _Funnel()
         with atomic_path(Path(part), folder=True) as work:
@@ -263,7 +260,7 @@ def _dump_handler(
 
 
 def _distribute(
-    dump: AnyFile,
+    dump: Path,
     folder: Path,
     rules: LinkRules,
     partitions: int,
@@ -328,8 +325,8 @@ def _merged(parts: Sequence[Path], partitions: int) -> Iterator[dict[str, Any]]:
         yield from pages.values()
 
 
-def read_links(folder: str | Path) -> Iterator[dict[str, Any]]:
-    """Stream the rows of a links folder, local or remote."""
+def read_links(folder: Path) -> Iterator[dict[str, Any]]:
+    """Stream the rows of a links folder."""
     for path in folder_files(folder, "links", ".parquet"):
         with ParquetTable(path) as file:
             for batch in file.batches(8192):

@@ -18,12 +18,11 @@ Text is read in batches of a few megabytes; memory does not grow with the corpus
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -33,8 +32,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headwater.corpus import Division, Part, Phase, TaskRunner, read_documents
-from headwater.errors import DataError, FolderError, StorageError
+from headwater.corpus import Division, Part, Phase, TaskRunner, read_documents, remove_parts
+from headwater.errors import DataError
 from headwater.pretraining.tokens.part_writer import PartWriter
 from headwater.reading import read_json
 from headwater.storage import (
@@ -57,7 +56,7 @@ SHARD_TOKENS = 100_000_000
 LAST_SHARD_TOKENS = 65_536
 # A part needs a few windows of the shortest reasonable context.
 MINIMUM_TOKENS = 4 * 64 + 1
-_PLAN, _COUNTS, _DIVISION = "plan.json", "counts.json", "division.json"
+_COUNTS, _DIVISION = "counts.json", "division.json"
 Counts = dict[str, dict[str, int]]  # {part: {"tokens", "documents", "bytes"}}
 
 
@@ -96,7 +95,6 @@ def pack(
         plan = PackPlan(folder, str(corpus), str(corpus.absolute()), files, known, validation, minimum)
         with storage_errors(out):
             folder.mkdir(parents=True, exist_ok=True)
-            write_json(folder / _PLAN, asdict(plan) | {"folder": ""})
             with folder_lock(folder):
                 try:
                     counts = _do_tasks(plan, workers, engine, address, progress)
@@ -111,17 +109,8 @@ def pack(
                     shards = [path for part in TOKEN_PARTS for path in work.glob(f"{part}-*.npy")]
                     if note := loaded.note_of_unknown(np.load(path, mmap_mode="r") for path in shards):
                         progress.note(note)
-    _remove_parts(out)
+    remove_parts(out)
     return dict(stage.config["counts"])
-
-
-def _remove_parts(out: Path) -> None:
-    """Remove what unfinished packs into `out` left, also with other settings, unless a process uses it."""
-    for folder in out.parent.glob(f".{glob.escape(out.name)}.{'[0-9a-f]' * 12}.parts"):
-        with suppress(FolderError, StorageError):
-            with folder_lock(folder):
-                pass
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def tokens_stage(
@@ -151,7 +140,6 @@ def _do_tasks(
 ) -> Counts:
     """Do all tasks, and return the counts of both parts."""
     runner = PackRunner(plan)
-    runner.remove_altered()
     shown = _Shown(plan, progress)
 
     def on_done(phase: str, number: int) -> None:
@@ -242,17 +230,11 @@ class PackRunner(TaskRunner):
         phases = (
             Phase("sizes", lambda plan: len(plan.files), _measure),
             Phase("division", lambda plan: 1, _divide),
-            Phase("ids", lambda plan: len(plan.files), self._encode, flushed=True),
+            Phase("ids", lambda plan: len(plan.files), self._encode),
             Phase("bounds", lambda plan: 1, _bound),
             Phase("shard", _shards, _shard),
         )
         super().__init__(plan, phases)
-
-    @classmethod
-    def load(cls, folder: Path) -> PackRunner:
-        """Return the runner of a saved plan."""
-        content = read_json(folder / _PLAN)
-        return cls(PackPlan(**{**content, "folder": folder, "files": tuple(content["files"])}))
 
     def _encode(self, plan: PackPlan, number: int, work: Path) -> None:
         with ExitStack() as opened:
