@@ -542,7 +542,7 @@ def test_pages_and_journal_are_flushed_in_turn(tmp_path: Path, web: Any, monkeyp
     def watched(descriptor: int) -> None:
         fsync(descriptor)
         found = os.fstat(descriptor)
-        names = [path.name for path in (tmp_path / "pages").iterdir() if os.path.samestat(path.stat(), found)]
+        names = [path.name for path in (tmp_path / "pages").glob("*") if os.path.samestat(path.stat(), found)]
         flushed.extend(name for name in names if name.startswith(("pages-", JOURNAL)))
 
     monkeypatch.setattr(os, "fsync", watched)
