@@ -167,6 +167,7 @@ class LanguageModel:
         """
         options = _DEFAULTS | options
         requests = [self.request(text, **options) for text in ([prompt] if isinstance(prompt, str) else prompt)]
+        self._warn_of_unknown([request.prompt for request in requests])
         engine = self.engine
         running: list[Generation] = []
         try:
@@ -214,7 +215,11 @@ class LanguageModel:
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
         """Return log P(continuation | context) of each pair, and whether the continuation is the greedy one."""
-        return self.scorer.score([(self.as_read(context), self.as_read(rest)) for context, rest in pairs])
+        encoded = self.scorer.encode_pairs(
+            [(self.as_read(context), self.as_read(rest)) for context, rest in pairs]
+        )
+        self._warn_of_unknown([[*context, *continuation] for context, continuation in encoded])
+        return self.scorer.score_ids(encoded)
 
     def fill(self, text: str, *, top: int = 5) -> list[list[tuple[str, float]]]:
         """Return, for each `[MASK]` in the text, the `top` most probable tokens as (text, probability).
@@ -240,8 +245,16 @@ class LanguageModel:
             _LOG.warning(
                 "left out: the ends of %d of %d texts, which are longer than the model reads", cut, len(several)
             )
+        if empty := sum(not text.strip() for text in several):
+            _LOG.warning("%d of %d texts are empty: each gets the vector of an empty text", empty, len(several))
+        self._warn_of_unknown(encoded)
         vectors = self.embed_ids(encoded, normalize=normalize)
         return vectors[0] if isinstance(texts, str) else vectors
+
+    def _warn_of_unknown(self, texts: Sequence[Sequence[int]]) -> None:
+        """Warn of tokens for text that the vocabulary does not have, as the commands do."""
+        if self._tokenizer is not None and (note := self._tokenizer.note_of_unknown(texts)):
+            _LOG.warning(note)
 
     def embed_ids(self, texts: Sequence[list[int]], *, normalize: bool = False) -> npt.NDArray[np.float32]:
         """Return what `embed` returns for texts as token ids, without `[CLS]` and `[SEP]`."""
