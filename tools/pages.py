@@ -131,7 +131,9 @@ def main() -> int:
 def add_results(folder: Path) -> None:
     """Write the index of the published results: every page of `papers/results/`."""
     names = sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.md"))
-    (folder / "index.md").write_text(_index("Results", "What `headwater reproduce` wrote.", names), encoding="utf-8")
+    (folder / "index.md").write_text(
+        _index("Results", "What `headwater reproduce` wrote.", names), encoding="utf-8"
+    )
 
 
 def _index(title: str, intro: str, names: list[str]) -> str:
