@@ -155,15 +155,14 @@ class LanguageModel:
         top_p (1): choose among the most probable tokens whose probabilities add up to p.
         min_p (0): choose among the tokens with at least this share of the largest probability.
         repetition_penalty (1): above 1 makes tokens that occurred less probable.
-        presence_penalty, frequency_penalty (0): what is subtracted from the logits of generated tokens, once or
-            for each time.
-        bias: what is added to the logit of each token id.
+        presence_penalty (0): is subtracted from the logits of generated tokens.
+        frequency_penalty (0): is subtracted for each time that a token was generated.
+        bias: what is added to the logits, by token id.
         stop: texts before which the continuation ends; stop_tokens: ids of such tokens.
         ignore_end (False): whether to continue after tokens that end a text.
         seed: the seed of the random choices; None (the default) is a new one at each call.
         sample (0): the index of the continuation among those of one prompt and seed.
-        beyond_context: "refuse" (the default) raises UsageError for more tokens than the context holds; "shift"
-            drops its older half whenever it is full.
+        beyond_context ("refuse"): UsageError for more tokens than the context; "shift" drops its older half then.
         """
         options = _DEFAULTS | options
         requests = [self.request(text, **options) for text in ([prompt] if isinstance(prompt, str) else prompt)]
