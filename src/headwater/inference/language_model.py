@@ -200,7 +200,7 @@ class LanguageModel:
         ids = self.encode_prompts([prompt])[0] if isinstance(prompt, str) else [int(token) for token in prompt]
         if options.get("seed", 0) is None:
             options["seed"] = fresh_seed()
-        stop = options.get("stop", ())
+        stop = options.get("stop") or ()
         options["stop"] = tuple(map(self.as_read, [stop] if isinstance(stop, str) else stop))
         return Request.build({"prompt": tuple(ids), **options}, source="the request")
 
