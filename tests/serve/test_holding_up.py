@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from headwater.config import parse_settings
@@ -177,6 +178,66 @@ def test_no_answer_is_kept_for_a_client_that_does_not_read() -> None:
     asyncio.run(scenario())
 
 
+def test_bytes_in_chunks_of_their_own_delay_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four clients that sent a body so made the others wait for seconds."""
+    parsed: list[int] = []
+    parse = H11Protocol.data_received
+    monkeypatch.setattr(
+        H11Protocol, "data_received", lambda self, data: parsed.append(len(data)) or parse(self, data)
+    )
+    head = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
+
+    async def scenario() -> None:
+        server, _ = await _listen(ServeConfig())
+        port = server.sockets[0].getsockname()[1]
+        async with server, asyncio.timeout(60):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            other, asking = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(head + b"1\r\nx\r\n" * 10_000)
+            while len(parsed) < 2:
+                await asyncio.sleep(0)
+            asking.write(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            assert (await other.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            assert sum(parsed) < 60_000, "the other client had its answer in between"
+            assert max(parsed) <= 4_096
+            writer.write(b"0\r\n\r\n" + head + b"1\r\nx\r\n" * 20_000)
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            assert await reader.readexactly(5) == b"10000"
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 400")
+            writer.close()
+            asking.close()
+
+    asyncio.run(scenario())
+
+
+def test_no_connection_is_kept_whose_client_left() -> None:
+    """A client that left during a large answer was counted as one that waits, for good."""
+    ended = asyncio.Event()
+
+    async def large(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(200):
+            await send({"type": "http.response.body", "body": bytes(1 << 16), "more_body": True})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        await send({"type": "http.response.body", "body": b""})
+        ended.set()
+
+    async def scenario() -> None:
+        connections = Connections(ServeConfig(), 100)
+        server, _ = await _listen(ServeConfig(), large, connections=connections)
+        async with server, asyncio.timeout(30):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.sockets[0].getsockname()[1])
+            writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            await reader.readexactly(100)
+            writer.transport.abort()
+            await ended.wait()
+            await asyncio.sleep(0)
+        assert (connections.count, list(connections.waiting)) == (0, [])
+
+    asyncio.run(scenario())
+
+
 async def _length(scope: Any, receive: Any, send: Any) -> None:
     """Answer with the length of the body."""
     size, more = 0, True
@@ -187,20 +248,17 @@ async def _length(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": str(size).zfill(5).encode()})
 
 
-async def _listen(limits: ServeConfig, app: Any = _length, most: int = 100) -> tuple[asyncio.Server, ServerState]:
+async def _listen(
+    config: ServeConfig, app: Any = _length, most: int = 100, connections: Connections | None = None
+) -> tuple[asyncio.Server, ServerState]:
     """Start an application on a free port."""
 
-    config = uvicorn.Config(
-        bounded(app, limits),
-        lifespan="off",
-        log_level="critical",
-        h11_max_incomplete_event_size=limits.header_bytes,
-    )
-    config.load()
+    settings = uvicorn.Config(bounded(app, config), lifespan="off", log_level="critical")
+    settings.load()
     state = ServerState()
-    loop, connections = asyncio.get_running_loop(), Connections(limits, most)
+    loop, connections = asyncio.get_running_loop(), connections or Connections(config, most)
     server = await loop.create_server(
-        lambda: Connection(connections, config=config, server_state=state, app_state={}),
+        lambda: Connection(connections, config=settings, server_state=state, app_state={}),
         "127.0.0.1",
         0,
     )
