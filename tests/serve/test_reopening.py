@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import shutil
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,10 @@ import pytest
 from model_server import opened
 
 from headwater.serve import ServeConfig, reopening
+from headwater.serve.completions import complete, stream
+from headwater.serve.inside import inspect
 from headwater.serve.reopening import ModelReopener
-from headwater.serve.schema import EmbeddingRequest
+from headwater.serve.schema import CompletionRequest, EmbeddingRequest, InspectRequest
 from headwater.serve.served import OpenRequest, Served, Server
 from headwater.serve.tasks import embed
 
@@ -120,3 +124,45 @@ def test_a_failed_reopening_is_logged_and_tried_again(
 
     asyncio.run(scenario())
     assert caplog.text.count("mine is not opened again, and is tried again: can't allocate memory") == 1
+
+
+def test_a_replaced_model_is_freed_without_a_collection(base_folder: Path, tmp_path: Path) -> None:
+    """Every reopening kept the old model in a cycle of references, and full collections almost never come."""
+
+    async def scenario() -> None:
+        server = Server(opened(f"mine={copied(base_folder, tmp_path / 'm')}", slots=2), ServeConfig())
+        server.start()
+        async with ModelReopener(server):
+            for _ in range(2):  # the model of the start, and one that was opened again
+                with OpenRequest(server, "mine", {}) as request:
+                    body = CompletionRequest(prompt=["the river", "a"], max_tokens=4, n=2, echo=True, logprobs=2)
+                    assert (await complete(request, body))["choices"]
+                    async for _chunk in stream(
+                        request, CompletionRequest(prompt="the", max_tokens=2, stream=True)
+                    ):
+                        pass
+                    await embed(request, EmbeddingRequest(input="the river"))
+                    await inspect(request, InspectRequest(prompt="the river", continuation=2))
+                    del request
+                served = server.find("mine")
+                parts = (
+                    served,
+                    served.worker,
+                    served.engine,
+                    served.lm.network,
+                    served.scorer,
+                    served.lm.tokenizer,
+                )
+                references = {type(part).__name__: weakref.ref(part) for part in parts}
+                del served, parts
+                copied(base_folder, tmp_path / "m")
+                server.reload()
+                await until(lambda references=references: not any(one() for one in references.values()))  # type: ignore[misc]
+        server.stop()
+
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(scenario())
+    finally:
+        gc.enable()

@@ -104,11 +104,12 @@ def test_an_abandoned_request_ends_before_its_next_token(base_folder: Path) -> N
         run = worker.open([checked(lm, max_tokens=50, min_tokens=50)])
         await anext(run)
         assert await asyncio.to_thread(runner.waits.wait, 30)
+        generations = [*run.generations]
         run.close()
         runner.go.set()
         while worker.held:
             await asyncio.sleep(0.01)
-        assert [(one.finished, len(one.tokens)) for one in run.generations] == [("cancelled", 2)]
+        assert [(one.finished, len(one.tokens)) for one in generations] == [("cancelled", 2)]
         await asyncio.to_thread(worker.stop)
 
     asyncio.run(scenario())

@@ -59,13 +59,14 @@ def serve(
             import uvicorn
 
             from headwater.serve.api import create_app
-        opened = opening.result()
-        app = create_app(opened, config, keys)
+        app = create_app(opening.result(), config, keys)
+        del opening  # a model that is replaced is freed: nothing else refers to the first ones
+        state = app.state.server
         server = uvicorn.Server(_uvicorn_config(app, config))
         shown = f"[{config.host}]" if ":" in config.host else config.host
         address = f"http://{shown}:{listening.getsockname()[1]}"
-        with _handled_signals(server, app.state.server, needs_terminal=keys is None), logged(config.log):
-            progress.finish(f"{', '.join(served.name for served in opened)} at {address}")
+        with _handled_signals(server, state, needs_terminal=keys is None), logged(config.log):
+            progress.finish(f"{', '.join(state.models)} at {address}")
             ready(address)
             server.run(sockets=[listening])
 

@@ -125,6 +125,7 @@ class Worker:
         self.held -= 1
         if not group.running:
             self._open.discard(group)
+            group.generations.clear()  # they refer to the group, and a model in a cycle is not freed when replaced
 
     @property
     def alive(self) -> bool:
