@@ -261,14 +261,14 @@ def _losses(picture: Picture, y: float, read: Sequence[str], targets: Sequence[s
     picture.text(10, y + 16, words("predicts"), size=9, anchor="start")
     picture.text(10, y + 72, words("reads"), size=9, anchor="start")
     step = (WIDTH - 48 - 6) / len(read)
-    for index, token in enumerate(read):
-        x = 48 + step * (index + 0.5)
-        final = index >= len(targets)
+    for place, token in enumerate(read):
+        x = 48 + step * (place + 0.5)
+        final = place >= len(targets)
         colour = LOSS if final else STREAM
         picture.box(x - step / 2 + 1, y + 58, step - 2, 22, SPECIAL if token in _SIGNS else BOX)
         picture.text(x, y + 73, _SIGNS.get(token, token), size=9)
         picture.line((x, y + 57), (x, y + 24), colour=colour)
-        target = words("label") if final else targets[index]
+        target = words("label") if final else targets[place]
         picture.text(x, y + 16, _SIGNS.get(target, target), size=9, fill=colour)
         picture.text(x + 2, y + 44, "L2" if final else "L1", size=8, anchor="start", fill=colour)
 
@@ -302,7 +302,7 @@ def _sequences(task: str) -> list[list[str]]:
         table.write_text(json.dumps(ROWS[task][1]), encoding="utf-8")
         config = FinetuneConfig(task=task, recipe="gpt1")
         shown = show_examples(config, model=Path("gpt1-mini"), train=table, count=1)
-    return [[tokenizer.decode([token]).strip() for token in sequence["ids"]] for sequence in shown[0]["sequences"]]
+    return [[tokenizer.decode([token]).strip() for token in one["ids"]] for one in shown[0]["sequences"]]
 
 
 def pictures() -> dict[Path, str]:

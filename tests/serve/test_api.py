@@ -316,6 +316,25 @@ def test_prompts_that_are_scored_only_need_no_slots(http: httpx.Client) -> None:
     assert len(http.post("/v1/completions", json=body).json()["choices"]) == 200
 
 
+@pytest.mark.parametrize("other", [{"max_tokens": 3}, {"max_tokens": None}, {"n_predict": 3}])
+def test_max_completion_tokens_may_be_next_to_its_other_names(http: httpx.Client, other: dict[str, Any]) -> None:
+    body = {"prompt": "the river", "temperature": 0, "ignore_eos": True, "max_completion_tokens": 3, **other}
+    answer = http.post("/v1/completions", json=body)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["usage"]["completion_tokens"] == 3
+
+
+def test_texts_that_the_model_would_cut_are_not_embedded(http: httpx.Client) -> None:
+    """A masked model reads [CLS] and [SEP] too; the ends of texts were left out without a word."""
+    for tokens, status in ((38, 200), (39, 400)):
+        answer = http.post("/v1/embeddings", json={"model": "blanks", "input": "the " * tokens})
+        assert answer.status_code == status
+        if status == 400:
+            assert answer.json()["error"]["code"] == "context_length_exceeded"
+        else:
+            assert answer.json()["usage"]["prompt_tokens"] == tokens
+
+
 def test_max_tokens_null_is_the_default(http: httpx.Client) -> None:
     counts = [
         http.post("/v1/completions", json={"prompt": "the", "ignore_eos": True, **more}).json()["usage"]
@@ -459,7 +478,10 @@ BAD: list[tuple[str, Any]] = [
     ("prompt", {"prompt": "\ud800"}),
     ("max_tokens", {"max_tokens": 5000}),
     ("max_tokens", {"max_tokens": "5"}),
+    ("max_completion_tokens", {"max_tokens": 5, "max_completion_tokens": 6}),
+    ("n_predict", {"max_completion_tokens": 5, "n_predict": 6}),
     ("min_tokens", {"min_tokens": 9, "max_tokens": 5}),
+    ("min_tokens", {"min_tokens": 1, "stop_token_ids": list(range(280))}),
     ("max_tokens", {"max_tokens": -2}),
     ("temperature", {"temperature": -0.1}),
     ("top_p", {"top_p": -0.1}),

@@ -469,7 +469,7 @@ def test_json_is_ascii_and_has_finite_numbers_alone() -> None:
     assert written.isascii()  # also a line separator within an event of a stream
     assert json.loads(written) == content
     for number in (float("nan"), float("inf")):
-        with pytest.raises(ValueError, match="not JSON"):
+        with pytest.raises(Problem, match="not finite"):
             encode({"data": [number]})
 
 
@@ -550,6 +550,35 @@ def test_short_texts_do_not_wait_for_long_ones(base_folder: Path) -> None:
             server.stop()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("path", ["/tokenize", "/v1/completions"])
+def test_combining_marks_are_read_in_linear_time(base_folder: Path, path: str) -> None:
+    """Composing 1 MB of alternating marks took minutes, in which nobody was answered."""
+    text = "a" + "\u0323\u0301" * 160_000
+    with serving(base_folder) as (client, _):
+        answer = client.post(
+            path, json={"prompt": text, "max_tokens": 1} if path != "/tokenize" else {"prompt": text}
+        )
+    assert answer.status_code == (200 if path == "/tokenize" else 400)
+
+
+def test_a_call_without_a_model_goes_to_the_first_that_has_it(
+    base_folder: Path, masked_folder: Path, task_folders: dict[str, Path]
+) -> None:
+    models = opened(
+        f"blanks={masked_folder}", f"base={base_folder}", f"classes={task_folders['classify']}", slots=1
+    )
+    with TestClient(create_app(models, ServeConfig()), base_url="http://localhost") as client:
+        for path, body, name in (
+            ("/v1/completions", {"prompt": "the", "max_tokens": 1}, "base"),
+            ("/inspect", {"prompt": "the"}, "base"),
+            ("/classify", {"input": "the"}, "classes"),
+            ("/v1/fill", {"input": "the [MASK]"}, "blanks"),
+            ("/v1/embeddings", {"input": "the"}, "blanks"),
+        ):
+            answer = client.post(path, json=body)
+            assert (answer.status_code, answer.json()["model"]) == (200, name), path
 
 
 def test_tokenize_counts_what_a_completion_reads(base_folder: Path) -> None:

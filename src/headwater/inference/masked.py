@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headwater.tokenizer import Tokenizer
 
 MOST_MASKS = 64  # blanks of one text
-_FEATURES = "Learn a task with it: headwater finetune"
+_FEATURES = "Learn a task with it: headwater finetune --freeze"
 
 
 class Candidate(NamedTuple):

@@ -151,12 +151,18 @@ def reported(problem: Problem) -> Response:
 
 
 def encode(content: Any) -> bytes:
-    """Return JSON in ASCII. Pydantic's writer is faster, but it refuses lone surrogates and does not escape."""
+    """Return JSON in ASCII; raise Problem for a number that is not finite.
+
+    Pydantic's writer is faster, but it refuses lone surrogates and does not escape.
+    """
     try:
         written = to_json(content)
     except ValueError:
         written = b""
-    # "NaN" may be part of a string; json.dumps raises ValueError for the number.
+    # "NaN" may be part of a string.
     if not written or not written.isascii() or b"NaN" in written or b"Infinity" in written:
-        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+        try:
+            return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+        except ValueError:
+            raise Problem(500, "The answer has a number that is not finite.", code="not_finite") from None
     return written

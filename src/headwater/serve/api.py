@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -117,9 +118,10 @@ def _add_openai(app: FastAPI, server: Server) -> None:
     async def completions(body: schema.CompletionRequest) -> Any:
         """Continue a prompt."""
 
+        name = server.choose(body.model, attrgetter("is_causal"))
         if body.stream:
-            return EventStream(server, body.model, lambda request: stream(request, body))
-        return ComputedResponse(server, body.model, lambda request: complete(request, body), "prompt")
+            return EventStream(server, name, lambda request: stream(request, body))
+        return ComputedResponse(server, name, lambda request: complete(request, body), "prompt")
 
     @app.post("/v1/chat/completions", tags=["OpenAI"])
     async def chat(_: schema.ChatRequest) -> Any:
@@ -152,17 +154,20 @@ def _add_own(app: FastAPI, server: Server) -> None:
     @app.post("/classify", tags=["Headwater"])
     async def classify(body: schema.ClassifyRequest) -> Any:
         """Label texts with a fine-tuned model."""
-        return ComputedResponse(server, body.model, lambda request: tasks.classify(request, body), "input")
+        name = server.choose(body.model, attrgetter("fine_tuned"))
+        return ComputedResponse(server, name, lambda request: tasks.classify(request, body), "input")
 
     @app.post("/v1/fill", tags=["Headwater"])
     async def fill(body: schema.FillRequest) -> Any:
         """Fill each `[MASK]` of a text with a masked model."""
-        return ComputedResponse(server, body.model, lambda request: tasks.fill(request, body), "input")
+        name = server.choose(body.model, attrgetter("lm.config.is_masked"))
+        return ComputedResponse(server, name, lambda request: tasks.fill(request, body), "input")
 
     @app.post("/inspect", include_in_schema=False)
     async def inspect(body: schema.InspectRequest) -> Any:
         """Return what the model computes at one position: attention, states, every layer's prediction."""
-        return ComputedResponse(server, body.model, lambda request: inside.inspect(request, body), "prompt")
+        name = server.choose(body.model, attrgetter("is_causal"))
+        return ComputedResponse(server, name, lambda request: inside.inspect(request, body), "prompt")
 
 
 def _add_vllm(app: FastAPI, server: Server) -> None:

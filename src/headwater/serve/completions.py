@@ -108,28 +108,27 @@ def plan_completion(request: OpenRequest, body: CompletionRequest) -> Completion
     return CompletionPlan(body, prompts, requests, n)
 
 
-def read_prompts(served: Served, given: Any, param: str) -> list[Prompt]:
-    """Read texts or token ids as prompts; None is `<|endoftext|>`. The caller checks their lengths."""
-    if given is None:
-        given = ""
-    if isinstance(given, str) or (given and isinstance(given[0], int)):
-        given = [given]
-    if not 0 < len(given) <= MOST_PROMPTS:
+def list_prompts(prompts: Any, param: str) -> list[Any]:
+    """Return a text, token ids, or several of either as a list of prompts; None is an empty text."""
+    prompts = "" if prompts is None else prompts
+    listed = [prompts] if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)) else prompts
+    if not 0 < len(listed) <= MOST_PROMPTS:
         expected = f"expected 1 to {MOST_PROMPTS:,}"
-        raise Problem(400, f"{param} has {counted(len(given), 'text')}; {expected}.", param=param)
-    tokenizer = served.lm.tokenizer
-    given = [served.lm.as_read(prompt) if isinstance(prompt, str) else prompt for prompt in given]
-    encoded = iter(encode_prompts(tokenizer, [text for text in given if isinstance(text, str)]))
-    prompts = []
-    for prompt in given:
-        if isinstance(prompt, str):
-            prompts.append(Prompt(next(encoded), prompt))
-            continue
-        if not prompt:
-            raise Problem(400, f"{param} has no tokens; expected at least one.", param=param)
-        require_ids(prompt, served.lm.config.vocabulary, param)
-        prompts.append(Prompt(list(prompt), stream_text(tokenizer, prompt)))
-    return prompts
+        raise Problem(400, f"{param} has {counted(len(listed), 'text')}; {expected}.", param=param)
+    if not all(prompt or isinstance(prompt, str) for prompt in listed):
+        raise Problem(400, f"{param} has no tokens; expected at least one.", param=param)
+    return list(listed)
+
+
+def read_prompts(served: Served, prompts: Any, param: str) -> list[Prompt]:
+    """Read texts or token ids as prompts; None is `<|endoftext|>`. The caller checks their lengths."""
+    listed, tokenizer = list_prompts(prompts, param), served.lm.tokenizer
+    if isinstance(listed[0], str):
+        texts = [served.lm.as_read(text) for text in listed]
+        return [Prompt(ids, text) for ids, text in zip(encode_prompts(tokenizer, texts), texts, strict=True)]
+    for ids in listed:
+        require_ids(ids, served.lm.config.vocabulary, param)
+    return [Prompt(list(ids), stream_text(tokenizer, ids)) for ids in listed]
 
 
 class CompletionChoice:

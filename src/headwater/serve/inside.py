@@ -39,8 +39,8 @@ async def inspect(request: OpenRequest, body: InspectRequest) -> dict[str, Any]:
     position = len(ids) - 1 if body.position is None else body.position
     if position >= len(ids):
         raise Problem(400, f"position is {position}; expected 0 to {len(ids) - 1}.", param="position")
-    prompts[0].ids = before = ids[: position + 1]
-    count_tokens(request, prompts, "prompt")
+    before = ids[: position + 1]
+    count_tokens(request, [before], served.lm.config.context, "prompt")
     off = _checked(served, body.heads_off, "heads_off")
     head = next(iter(_checked(served, [body.head] if body.head else [], "head")), None)
     vocabulary = served.engine.vocabulary

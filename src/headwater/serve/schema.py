@@ -46,7 +46,7 @@ class Body(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
-    model: str | None = Field(default=None, description="One of /v1/models. Default: the first.")
+    model: str | None = Field(default=None, description="Default: the first that has this call.")
 
 
 class StreamOptions(BaseModel):
@@ -71,6 +71,9 @@ _DEFAULTS_OF_VLLM: dict[str, Any] = {
 }
 
 
+_TOKEN_LIMITS = ("max_tokens", "max_completion_tokens", "n_predict")  # three names of one field
+
+
 class CompletionRequest(Body):
     """Continue a prompt, or each of several."""
 
@@ -82,7 +85,7 @@ class CompletionRequest(Body):
     logprobs: Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)] | None = None
     max_tokens: Annotated[int, Field(ge=-1, le=2**31)] | None = Field(
         default=16,
-        validation_alias=AliasChoices("max_tokens", "max_completion_tokens", "n_predict"),
+        validation_alias=AliasChoices(*_TOKEN_LIMITS),
         description="-1: as many as fit the context.",
     )
     n: Annotated[int, Field(ge=1, le=128)] | None = None
@@ -106,6 +109,23 @@ class CompletionRequest(Body):
     spaces_between_special_tokens: bool | None = Field(default=None, description="Without effect.")
     truncation_side: Literal["left", "right"] | None = Field(default=None, description="Without effect.")
     session_id: str | None = Field(default=None, description="Without effect.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _join_token_limits(cls, given: Any) -> Any:
+        """Keep one of the names of `max_tokens`; raise Problem if they have different numbers."""
+        if not isinstance(given, dict):
+            return given
+        sent = {name: given[name] for name in _TOKEN_LIMITS if name in given}
+        limits = {name: value for name, value in sent.items() if value is not None}
+        first = next(iter((limits or sent).items()), None)
+        for name, value in limits.items():
+            if first is not None and value != first[1]:
+                message = (
+                    f"{name} is {str(value)[:40]}, and {first[0]} {str(first[1])[:40]}; expected one of them."
+                )
+                raise Problem(400, message, param=name)
+        return {key: value for key, value in given.items() if key not in sent} | dict([first] if first else [])
 
     @model_validator(mode="before")
     @classmethod

@@ -43,7 +43,7 @@ class Served:
 
     def start(self, queue: int) -> None:
         """Begin its threads, in a running event loop. Only a causal model has an engine and a thread for it."""
-        if self._is_causal:
+        if self.is_causal:
             self.worker = Worker(self.engine, queue, self.name)
         self._most_jobs, self.jobs, self.rejected = max(1, queue), 0, 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"compute {self.name}", initializer=give_way)
@@ -65,23 +65,23 @@ class Served:
         """Pack the weights and allocate the caches now, not at the first request."""
         # The rules of GPT-1's words too: importing spaCy while serving would stop all requests for seconds.
         self.lm.tokenizer.encode("a")
-        if self._is_causal:
+        if self.is_causal:
             _ = self.engine, self.scorer
 
     def stop(self) -> None:
         """Stop the threads."""
-        if self._is_causal:
+        if self.is_causal:
             self.worker.stop()
         self._thread.shutdown(cancel_futures=True)
 
     @property
     def alive(self) -> bool:
         """Whether the model can answer."""
-        return not self._is_causal or self.worker.alive
+        return not self.is_causal or self.worker.alive
 
     def require_causal(self) -> None:
         """Raise Problem for a model that does not read a text from left to right."""
-        if self._is_causal:
+        if self.is_causal:
             return
         if self.lm.config.is_masked:
             raise Problem(
@@ -98,7 +98,8 @@ class Served:
         )
 
     @cached_property
-    def _is_causal(self) -> bool:
+    def is_causal(self) -> bool:
+        """Whether the model reads a text from left to right."""
         return self.lm.config.is_causal  # read once: a model does not change while it is served
 
     # Read once: `LanguageModel` gives them under its lock, which a long job may hold.
@@ -148,6 +149,11 @@ class Server:
             served.stop()
         for pool in (self.short_texts, self.long_texts):
             pool.shutdown(cancel_futures=True)
+
+    def choose(self, name: str | None, suits: Callable[[Served], object]) -> str | None:
+        """Return the name of a request's model: the one it gives, else that of the first model that suits it."""
+        suiting = (served.name for served in self.models.values() if suits(served))
+        return next(suiting, None) if name is None else name
 
     def find(self, name: str | None) -> Served:
         """Return the model of that name, by default the first. Raises Problem 404."""

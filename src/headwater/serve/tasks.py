@@ -9,9 +9,9 @@ from typing import Any
 
 from headwater.display import counted
 from headwater.finetuning import FineTuned, Prediction, Raw, explain
-from headwater.inference import evaluated, framed, require_context
+from headwater.inference import evaluated, framed, require_context, require_ids
 from headwater.inference import fill as fill_blanks
-from headwater.serve.completions import Prompt, read_prompts
+from headwater.serve.completions import list_prompts
 from headwater.serve.problems import Problem
 from headwater.serve.schema import (
     ClassifyRequest,
@@ -58,19 +58,27 @@ async def embed(request: OpenRequest, body: EmbeddingRequest) -> dict[str, Any]:
     width = served.lm.config.output_width
     if body.dimensions is not None and body.dimensions != width:
         raise Problem(400, f"dimensions is not supported; this model's vectors have {width}.", param="dimensions")
-    prompts = await request.read(lambda: read_prompts(served, body.input, "input"))
-    total = count_tokens(request, prompts, "input")
+    texts = await request.read(partial(_read_texts, served, body.input))
+    total = count_tokens(request, texts, served.lm.longest_text, "input")
     data: list[dict[str, Any]] = []
-    for group in short_jobs(prompts, lambda prompt: len(prompt.ids)):
-        embeddings = await request.model.compute(
-            partial(_embeddings, served, [prompt.ids for prompt in group], body)
-        )
+    for group in short_jobs(texts, len):
+        embeddings = await request.model.compute(partial(_embeddings, served, group, body))
         data += [
             {"object": "embedding", "index": index, "embedding": embedding}
             for index, embedding in enumerate(embeddings, len(data))
         ]
     usage = {"prompt_tokens": total, "completion_tokens": 0, "total_tokens": total}
     return {"object": "list", "data": data, "model": served.name, "usage": usage}
+
+
+def _read_texts(served: Served, texts: Any) -> list[list[int]]:
+    """Return the ids of texts, or of lists of ids, as `LanguageModel.embed` reads them."""
+    listed = list_prompts(texts, "input")
+    if isinstance(listed[0], str):
+        return served.lm.encode_texts(listed)
+    for ids in listed:
+        require_ids(ids, served.lm.config.vocabulary, "input")
+    return listed
 
 
 def _embeddings(served: Served, texts: list[list[int]], body: EmbeddingRequest) -> list[Any]:
@@ -80,11 +88,11 @@ def _embeddings(served: Served, texts: list[list[int]], body: EmbeddingRequest) 
     return vectors.tolist()
 
 
-def count_tokens(request: OpenRequest, prompts: list[Prompt], param: str) -> int:
+def count_tokens(request: OpenRequest, texts: list[list[int]], longest: int, param: str) -> int:
     """Return the total number of tokens; raise ContextError or Problem for more than are allowed."""
-    for prompt in prompts:
-        require_context(len(prompt.ids), request.model.lm.config.context, param)
-    total = sum(len(prompt.ids) for prompt in prompts)
+    for ids in texts:
+        require_context(len(ids), longest, param)
+    total = sum(map(len, texts))
     request.require_tokens(total, param)
     request.count_tokens(read=total)
     return total
