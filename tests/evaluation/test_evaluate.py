@@ -16,6 +16,7 @@ from headwater.evaluation import (
     EvaluateConfig,
     Results,
     Scored,
+    all_tasks,
     compare,
     evaluate,
     read_examples,
@@ -29,6 +30,7 @@ from headwater.inference import Scorer
 from headwater.intervals import of_paired_shares
 from headwater.model import build_model, load_model, preset, save_model
 from headwater.pretraining import pack
+from headwater.reading import sha256_of
 from headwater.storage import Stage
 from headwater.tokenizer import Tokenizer
 
@@ -306,15 +308,63 @@ def test_documents_of_two_tokenizers_are_compared_by_equal_texts(world: Any, tmp
         compare(tmp_path / "first", results["other"])
 
 
-def test_documents_are_compared_by_all_their_tokens(world: Any, tmp_path: Path) -> None:
-    """A model of kind gpt1 is not asked for the first token of a document, but its bits include that token."""
+def test_a_score_says_what_its_tokenizer_loses(
+    world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = save_with_tokenizer(tmp_path / "gpt1", world.root / "corpus", kind="gpt1")
+    text = "\n".join(["The RIVER flows\tslowly. 강물"] * 40)
+    (tmp_path / "ptb.test.txt").write_text(text, encoding="utf-8")
+    for name, folder in (("a", world.wide), ("b", model)):
+        options = [
+            "--tasks",
+            "ptb,lambada.openai.whole-word",
+            "--data",
+            str(tmp_path),
+            "--out",
+            str(tmp_path / name),
+        ]
+        (tmp_path / "lambada_test.jsonl").write_text('{"text": "The river flows"}\n', encoding="utf-8")
+        assert main(["evaluate", "--model", str(folder), *options]) == 0
+    said = capsys.readouterr().out
+    kept, lossy = (Results.read(tmp_path / name).results[0] for name in "ab")
+    assert "lost text" not in kept.details
+    capitals, tabs = sum(map(str.isupper, text)), text.count("\t")
+    assert lossy.details["lost text"]["capitals"] == pytest.approx(capitals / len(text))
+    assert lossy.details["lost text"]["white space"] == pytest.approx(tabs / len(text))
+    assert f"capitals {capitals / len(text):.1%}, white space {tabs / len(text):.1%}" in said
+
+
+def test_held_out_text_counts_what_was_lost_when_it_was_packed(world: Any, tmp_path: Path) -> None:
     model = save_with_tokenizer(tmp_path / "gpt1", world.root / "corpus", kind="gpt1")
     pack(world.root / "corpus", model, tmp_path / "tokens", 0.2)
     evaluate(world.model, ["heldout"], world.tokens, tmp_path / "a")
-    evaluate(model, ["heldout"], tmp_path / "tokens", tmp_path / "b")
-    (found,) = compare(tmp_path / "a", tmp_path / "b")
-    scores = [Results.read(tmp_path / name).results[0].value for name in "ab"]
-    assert (found.a, found.b) == pytest.approx(scores)
+    (lossy,) = evaluate(model, ["heldout"], tmp_path / "tokens", tmp_path / "b").results
+    held_out = {
+        Tokenizer.load(world.model).decode(ids[:-1].tolist()) for ids in document_ids(world.tokens, "validation")
+    }
+    capitals = sum(character.isupper() for text in held_out for character in text)
+    assert lossy.details["lost text"]["capitals"] == pytest.approx(capitals / sum(map(len, held_out)))
+    with pytest.raises(MismatchError, match="bits per byte: the tokenizers lose different shares of the text"):
+        compare(tmp_path / "a", tmp_path / "b")
+
+
+def test_a_file_that_is_not_the_published_one_has_no_published_values(
+    world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "lambada_test.jsonl"
+    path.write_text('{"text": "the river flows to the lake"}\n', encoding="utf-8")
+    options = ["--model", str(world.model), "--tasks", "lambada.openai.whole-word", "--data", str(tmp_path)]
+    assert main(["evaluate", *options, "--out", str(tmp_path / "other")]) == 0
+    assert f"not compared with published values: {path} is not the published set" in capsys.readouterr().out
+    assert not any(result.published for result in Results.read(tmp_path / "other").results)
+    task = all_tasks()["lambada.openai.whole-word"]
+    known = task.published_set
+    try:
+        task.published_set = {"sha256": sha256_of(path)}
+        results = evaluate(world.model, [task.protocol], tmp_path, tmp_path / "same").results
+    finally:
+        task.published_set = known
+    assert [result.published["gpt2-xl"] for result in results] == [0.5266, 8.63]
 
 
 def test_documents_without_a_token_are_not_counted(world: Any, tmp_path: Path) -> None:

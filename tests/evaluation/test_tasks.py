@@ -13,10 +13,12 @@ import pytest
 import torch
 from plain_model import HELLASWAG, Plain, run
 
+from headwater.cli.main import main
 from headwater.corpus import Document, write_documents
 from headwater.evaluation import (
     FUNCTION_WORDS,
     RequestEncoder,
+    Results,
     all_tasks,
     evaluate,
     read_examples,
@@ -198,6 +200,42 @@ def test_a_second_score_leaves_out_what_the_training_corpus_has(world: Any, tmp_
         assert figure.details["overlap"] == {
             "mean": 0.5,
             "examples": 1,
+            "judged": 2,
+            "cannot be judged": 0,
             "value without": second["accuracy"],
             "stderr without": None,
         }
+
+
+def test_overlap_of_a_choice_is_that_of_question_and_right_answer(
+    world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The training text has the first three rows word for word; the last one is too short for an 8-gram."""
+    rows = [
+        {
+            "q": f"Who saw the river number {name} flow to the lake?",
+            "a": answer,
+            "b": "nobody at all",
+            "right": "A",
+        }
+        for name, answer in (("one", "Ann"), ("two", "Bo"), ("three", "Cy"), ("four", "Di"))
+    ]
+    rows.append({"q": "Who?", "a": "Ann", "b": "Bo", "right": "A"})
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    described = 'kind = "choice"\nbenchmark = "own"\nfiles = ["rows.jsonl"]\ncontext = "{q}"\n'
+    described += 'answers = ["a", "b"]\nlabel = "right"\nreadings = ["total"]\n'
+    (tmp_path / "own.toml").write_text(described, encoding="utf-8")
+    # Of the fourth row the training text has the answer, but not the question.
+    texts = [f"{row['q']} {row['a']}" for row in rows[:3]] + ["Di and Ann and Bo and Cy went home late"]
+    with Stage(tmp_path / "corpus", kind="corpus", config={}, inputs={}).write() as work:
+        write_documents([Document(id=f"{n:032x}", text=text) for n, text in enumerate(texts)], work)
+    options = ["--model", str(world.wide), "--tasks", str(tmp_path / "own.toml"), "--data", str(tmp_path)]
+    options += ["--overlap", str(tmp_path / "corpus"), "--out", str(tmp_path / "out")]
+    assert main(["evaluate", *options]) == 0
+    records = list(read_examples(tmp_path / "out", "own.total"))
+    assert [record["overlap"] for record in records] == [1.0, 1.0, 1.0, pytest.approx(0.0, abs=0.5), None]
+    (result,) = Results.read(tmp_path / "out").results
+    overlap = result.details["overlap"]
+    assert (overlap["examples"], overlap["judged"], overlap["cannot be judged"]) == (3, 4, 1)
+    assert overlap["value without"] == records[3]["accuracy"]
+    assert "without 3 overlapping, 1 too short to be judged" in capsys.readouterr().out

@@ -41,11 +41,13 @@ def test_a_score_is_kept_if_all_its_examples_overlap(
     task = ["cola.mean-log-probability"]
     found = evaluate(world.model, task, tmp_path, tmp_path / "out", overlap=tmp_path / "corpus", limit=1).results
     assert [one.metric for one in found] == ["matthews", "accuracy"]
-    assert found[0].details["overlap"] == {"mean": 1.0, "examples": 1}  # the tuning sentences are not measured
+    # The tuning sentences are not measured.
+    counts = {"examples": 1, "judged": 1, "cannot be judged": 0}
+    assert found[0].details["overlap"] == {"mean": 1.0, **counts}
     folders = ["--model", str(world.model), "--data", str(tmp_path), "--out", str(tmp_path / "out")]
     asked = ["evaluate", *folders, "--tasks", *task, "--overlap", str(tmp_path / "corpus"), "--limit", "1"]
     assert main(asked) == 0
-    assert "all overlap with the training text" in capsys.readouterr().out
+    assert "1 of 1 overlap with the training text" in capsys.readouterr().out
 
 
 def test_chance_counts_the_candidates_of_each_schema(world: Any, tmp_path: Path) -> None:

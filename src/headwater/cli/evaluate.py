@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -119,16 +119,28 @@ def _line(result: Result) -> str:
     interval = "" if low is None else f" [{_number(low)}, {_number(high)}]"
     chance = f", chance {result.chance:.4g}" if result.chance is not None else ""
     more = "".join(f", {y['name']} {y['bits_per_byte']:.4f}" for y in result.details.get("yardsticks", []))
-    shared = result.details.get("overlap", {})
-    if "value without" in shared:
-        more += f", {shared['value without']:.4f} without {shared['examples']:,} overlapping"
-    elif shared and shared["examples"] == result.count:
-        more += ", all overlap with the training text"
+    more += "".join(_remarks(result.details))
     published = "".join(f", {name} {value:g} published" for name, value in result.published.items())
     return (
         f"  {result.protocol}  {result.metric} {_number(result.value)}{interval}"
         f" on {result.examples}{chance}{more}{published}"
     )
+
+
+def _remarks(details: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the score does not cover: lost text, another set than the papers', overlap with training text."""
+    if lost := details.get("lost text"):
+        kinds = ", ".join(f"{kind} {share:.1%}" for kind, share in lost.items() if kind != "lost")
+        yield f", the tokenizer loses {lost['lost']:.1%} of the text ({kinds})"
+    if other := details.get("not the published set"):
+        yield f", not compared with published values: {other} is not the published set"
+    if overlap := details.get("overlap"):
+        if "value without" in overlap:
+            yield f", {overlap['value without']:.4f} without {overlap['examples']:,} overlapping"
+        else:
+            yield f", {overlap['examples']:,} of {overlap['judged']:,} overlap with the training text"
+        if overlap["cannot be judged"]:
+            yield f", {overlap['cannot be judged']:,} too short to be judged"
 
 
 def _number(value: float | None) -> str:

@@ -171,7 +171,8 @@ class ChoiceFile(TaskFile):
     def _questions(self, path: Path) -> Iterator[Example]:
         for count, (number, row) in enumerate(open_table(path).rows, start=1):
             content = self._content(row, number, path)
-            yield Example(str(count), content, text=content["answers"][content["label"]])
+            text = f"{content['prompt']}{self.separator}{content['answers'][content['label']]}"
+            yield Example(str(count), content, text=text)
 
     def _content(self, row: Mapping[str, Any], number: int, path: Path) -> dict[str, Any]:
         columns = self.answers

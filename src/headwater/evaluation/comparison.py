@@ -20,6 +20,8 @@ from headwater.evaluation.results import Results, read_examples
 from headwater.intervals import around, of_paired_shares
 from headwater.storage import SILENT, Progress
 
+_LOSSES = ("perplexity", "bits per byte", "bits per character")  # of text that a tokenizer may lose a part of
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -45,6 +47,9 @@ def compare(a: Path, b: Path, progress: Progress = SILENT) -> list[Difference]:
     shared = [(r.protocol, r.metric) for r in second.results if (r.protocol, r.metric) in here]
     differences: dict[tuple[str, str], Difference] = {}
     left_out: dict[str, str] = {}
+    lost = [
+        {(r.protocol, r.metric): r.details.get("lost text", {}) for r in side.results} for side in (first, second)
+    ]
     for protocol, metric in shared:
         mine = {record["id"]: record for record in read_examples(a, protocol)}
         theirs = {record["id"]: record for record in read_examples(b, protocol)}
@@ -52,11 +57,13 @@ def compare(a: Path, b: Path, progress: Progress = SILENT) -> list[Difference]:
         if not pairs or not all(_is_same_example(x, y) for x, y in pairs):
             left_out[protocol] = "the examples have different texts"
             continue
-        found = _difference(protocol, metric, pairs)
-        if found is None:
+        difference = _difference(protocol, metric, pairs)
+        if difference is None:
             left_out[f"{protocol} {metric}"] = "it is not a mean or a rate over examples"
+        elif metric in _LOSSES and lost[0][protocol, metric] != lost[1][protocol, metric]:
+            left_out[f"{protocol} {metric}"] = "the tokenizers lose different shares of the text"
         else:
-            differences[protocol, metric] = found
+            differences[protocol, metric] = difference
     reasons = [f"{what}: {why}" for what, why in left_out.items()]
     if not differences:
         why = f"; {'; '.join(reasons)}" if reasons else ""

@@ -11,8 +11,9 @@ that it does not restore is stored with the result.
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -101,6 +102,18 @@ class Perplexity(Task):
         (answer,) = answers
         assert isinstance(answer, Scored)
         return {"nats": -answer.total, "tokens": len(answer.log_probabilities), "units": example.content["units"]}
+
+    def digest(self, files: Mapping[str, Path]) -> str:
+        """Return the SHA-256 of the part of the file that is scored."""
+        return hashlib.sha256(self._bytes(files["test"])).hexdigest()
+
+    def size(self, examples: Sequence[Example]) -> int:
+        """Return the number of the text's units."""
+        return round(sum(example.content["units"] for example in examples))
+
+    def scored_texts(self, files: Mapping[str, Path], examples: Sequence[Example]) -> Iterable[str]:
+        """Return the whole text; that of an example is what its tokens spell."""
+        return [self._text(files["test"])[0]]
 
     def settings(self, encoder: RequestEncoder) -> dict[str, Any]:
         """Return window and stride."""

@@ -21,6 +21,7 @@ from headwater.evaluation.config import EvaluateConfig
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.figures import Figure
 from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
+from headwater.reading import sha256_of
 from headwater.storage import Progress
 
 
@@ -98,7 +99,8 @@ class Task(ABC):
     """One protocol, described by its class attributes.
 
     summary: one line for a list. file: the task file that describes it, if it is not written in Python. published:
-    the papers' values by metric and model.
+    the papers' values by metric and model. published_set: what identifies the set of these values, `sha256` of the
+    scored bytes or `size`.
     """
 
     benchmark: str
@@ -106,6 +108,7 @@ class Task(ABC):
     summary: str
     file: Path | None = None
     published: Mapping[str, Mapping[str, float]] = {}
+    published_set: Mapping[str, Any] = {}
     metrics: Sequence[Metric]
     sources: Sequence[Source]
 
@@ -137,6 +140,25 @@ class Task(ABC):
     def limited(self, examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
         """Return the examples of an evaluation with --limit: by default the first ones."""
         return examples[:limit]
+
+    def is_published_set(self, files: Mapping[str, Path], examples: Sequence[Example]) -> bool:
+        """Return whether the files, and all their examples, are the set that the published values are of."""
+        known = self.published_set
+        if "sha256" in known:
+            return self.digest(files) == known["sha256"]
+        return "size" not in known or self.size(examples) == known["size"]
+
+    def digest(self, files: Mapping[str, Path]) -> str:
+        """Return the SHA-256 of what is scored: by default of the first source's file."""
+        return sha256_of(files[self.sources[0].role])
+
+    def size(self, examples: Sequence[Example]) -> int:
+        """Return how large the set is: by default the number of its examples."""
+        return len(examples)
+
+    def scored_texts(self, files: Mapping[str, Path], examples: Sequence[Example]) -> Iterable[str]:
+        """Return the texts that are scored, as their file has them: by default those of the examples."""
+        return (example.text for example in examples)
 
     def settings(self, encoder: RequestEncoder) -> dict[str, Any]:
         """Return choices that the protocol's name leaves open, such as a window, to store with the result."""

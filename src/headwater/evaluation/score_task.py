@@ -17,6 +17,7 @@ from headwater.evaluation.request_runner import REQUESTS_TOGETHER, RequestRunner
 from headwater.evaluation.results import Result, Skipped
 from headwater.inference import LanguageModel
 from headwater.storage import SILENT, Progress
+from headwater.tokenizer import LostText, lost_text
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,10 @@ def run_task(
         )
     figures = task.summarise(records)
     progress.finish(", ".join(f"{f.metric} {f.value:.4g}" for f in figures))
-    details = task.details(files, examples, runner.config, progress)
+    details = _lost_text(task, files, examples, runner.encoder)
+    if task.published and not task.is_published_set(files, every):
+        details["not the published set"] = ", ".join(str(path) for path in files.values())
+    details |= task.details(files, examples, runner.config, progress)
     if len(examples) < len(every):  # because of the limit
         details |= {"first": len(examples), "available": len(every)}
     without = _without_overlap(task, records) if shares else {}
@@ -79,7 +83,7 @@ def _records(
     task: Task,
     examples: Sequence[Example],
     runner: RequestRunner,
-    shares: Mapping[str, float],
+    shares: Mapping[str, float | None],
     write: Callable[[Mapping[str, Any]], object] | None,
     progress: Progress,
 ) -> tuple[list[dict[str, Any]], list[str]]:
@@ -115,12 +119,20 @@ def _result(
         stderr=figure.stderr,
         count=figure.count,
         seconds=seconds,
-        published=task.published.get(figure.metric, {}),
+        published=_published(task, figure.metric, details),
         chance=task.chance(figure.metric, examples),
         higher_is_better=task.metric(figure.metric).higher_is_better,
         settings=task.settings(encoder),
         details={**details, **figure.details},
     )
+
+
+def _published(task: Task, metric: str, details: Mapping[str, Any]) -> Mapping[str, float]:
+    """Return the papers' values of a metric; none if the score is of another text than theirs."""
+    is_loss = not task.metric(metric).higher_is_better
+    if "not the published set" in details or ("lost text" in details and is_loss):
+        return {}
+    return task.published.get(metric, {})
 
 
 def _answered(
@@ -163,22 +175,47 @@ def _readable(example: Example) -> dict[str, Any]:
     return shown if any(isinstance(value, str) for value in shown.values()) else {"text": example.text} | shown
 
 
-def _shares(examples: Sequence[Example], training: TrainingGrams) -> dict[str, float]:
-    """Return the share of each example's n-grams that are in the training text; none without an n-gram."""
-    judged = [example for example in examples if example.text]
-    pairs = zip(judged, training.shares(example.text for example in judged), strict=True)
-    return {example.id: shared / count for example, (shared, count) in pairs if count}
+def _shares(examples: Sequence[Example], training: TrainingGrams) -> dict[str, float | None]:
+    """Return the share of each example's n-grams that are in the training text; None for one without an n-gram.
+
+    An example without a text is not measured.
+    """
+    measured = [example for example in examples if example.text]
+    pairs = zip(measured, training.shares(example.text for example in measured), strict=True)
+    return {example.id: shared / count if count else None for example, (shared, count) in pairs}
+
+
+def _lost_text(
+    task: Task, files: Mapping[str, Path], examples: Sequence[Example], encoder: RequestEncoder
+) -> dict[str, Any]:
+    """Return the shares of the scored text that the tokenizer loses, if it loses any."""
+    lost = LostText()
+    if encoder.tokenizer.kind != "gpt2":
+        for text in task.scored_texts(files, examples):
+            lost = lost.plus(lost_text(encoder.tokenizer, text, encoder.encode(text)))
+    shares = lost.shares()
+    return {"lost text": shares} if shares else {}
 
 
 def _without_overlap(task: Task, records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return for each metric the mean overlap, the number of examples with any, and the score without those."""
-    clean = [record for record in records if not record.get("overlap")]
+    """Return for each metric the mean overlap, the number of examples with any, and the score without them.
+
+    Examples that are too short for an n-gram cannot be judged: they are counted, and left out of that score too.
+    """
     measured = [record["overlap"] for record in records if "overlap" in record]
+    judged = [share for share in measured if share is not None]
     if not measured:
         return {}
-    facts = {"mean": sum(measured) / len(measured), "examples": len(records) - len(clean)}
+    facts: dict[str, Any] = {
+        "examples": sum(share > 0 for share in judged),
+        "judged": len(judged),
+        "cannot be judged": len(measured) - len(judged),
+    }
+    if judged:
+        facts["mean"] = sum(judged) / len(judged)
+    clean = [record for record in records if record.get("overlap", 0.0) == 0.0]
     try:
-        figures = {figure.metric: figure for figure in task.summarise(clean)} if clean else {}
+        figures = {figure.metric: figure for figure in task.summarise(clean)} if clean and judged else {}
     except DataError:  # too few examples are left for a score
         figures = {}
     details = {}

@@ -101,6 +101,7 @@ def _held_out_bars(entry: Mapping[str, Any], model: str, origin: str) -> Iterato
     part = f"{count:,} of {documents:,} held-out documents" if documents > count else ""
     note = "; ".join(filter(None, (origin, f"{tokens:,} held-out tokens" if tokens else "", part)))
     text = f"{counted(count, 'document')}, {size:,} bytes" if size else ""
+    text += _lost(details)
     yield Bar(model, entry["value"], entry["stderr"], True, note, text)
     for yardstick in details.get("yardsticks", []):
         size = yardstick["training_bytes"]
@@ -110,18 +111,26 @@ def _held_out_bars(entry: Mapping[str, Any], model: str, origin: str) -> Iterato
         yield Bar(yardstick["name"], yardstick["bits_per_byte"], None, False, note, text)
 
 
+def _lost(details: Mapping[str, Any]) -> str:
+    """Return what a tokenizer loses of the scored text: losses are comparable only where that is equal."""
+    lost = details.get("lost text", {}).get("lost", 0.0)
+    return f"; {lost:.1%} of the text is lost by the tokenizer" if lost else ""
+
+
 def _score_row(entry: Mapping[str, Any], model: str) -> ScoreRow:
     overlap = entry["details"].get("overlap", {})
     has_score = overlap.get("value without") is not None
+    short = overlap.get("cannot be judged", 0)
+    unjudged = f", {short:,} too short to be judged for overlap" if short else ""
     low, high = of_score(entry["metric"], entry["value"], entry["stderr"], entry["count"])
     return ScoreRow(
-        name=entry["protocol"],
+        name=entry["protocol"] + (_lost(entry["details"]) if entry.get("higher_is_better") is False else ""),
         metric=entry["metric"],
         value=entry["value"],
         low=low,
         high=high,
         count=entry["count"],
-        examples=counted_examples(entry["count"], entry["details"]),
+        examples=counted_examples(entry["count"], entry["details"]) + unjudged,
         chance=entry.get("chance"),
         published=entry["published"],
         model=model,

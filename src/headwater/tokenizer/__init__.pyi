@@ -1,6 +1,7 @@
 from .comparison import Comparison, compare
 from .files import TOKENIZER_CLASSES, missing_tokenizer, read_meta, tokenizer_json
 from .gpt2 import PATTERN
+from .losses import LostText, lost_text
 from .reference import merge_word, split_gpt1
 from .template import Template, read_templates
 from .tokenizer import Tokenizer, train_tokenizer
@@ -28,11 +29,13 @@ __all__ = [
     "WORD_END",
     "Comparison",
     "Kind",
+    "LostText",
     "TaskTokens",
     "Template",
     "Tokenizer",
     "compare",
     "learn_vocabulary",
+    "lost_text",
     "merge_word",
     "missing_tokenizer",
     "read_meta",

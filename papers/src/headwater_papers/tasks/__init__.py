@@ -32,4 +32,6 @@ def published(protocol: str, metric: str) -> Mapping[str, float]:
 
 
 for _task in TASKS:
-    _task.published = {metric: published(_task.protocol, metric) for metric in PLACES.get(_task.protocol, {})}
+    _places = PLACES.get(_task.protocol, {})
+    _task.published_set = _places.get("set", {})
+    _task.published = {metric: published(_task.protocol, metric) for metric in _places if metric != "set"}

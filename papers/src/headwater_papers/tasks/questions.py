@@ -21,7 +21,8 @@ def _questions(separator: str, path: Path) -> Iterator[Example]:
         document, question, *answers = row.segments
         context = f"{document}{separator}{question}" if question else document
         label = int(row.label) if isinstance(row.label, str | int | float) else None
-        yield Example(str(row.row), {"context": context, "answers": answers, "label": label}, text=context)
+        text = context if label is None else f"{context}{separator}{answers[label]}"
+        yield Example(str(row.row), {"context": context, "answers": answers, "label": label}, text=text)
 
 
 def _race(part: str, questions: str, *names: str) -> Choice:

@@ -51,7 +51,9 @@ def all_tasks() -> dict[str, Task]:
     values = read_toml(Path(__file__).with_name("published.toml"))
     own = [task for path in sorted(Path(__file__).parent.iterdir()) for task in _tasks_of(path)]
     for task in own:
-        task.published = values.get(task.protocol, {})
+        values_of = values.get(task.protocol, {})
+        task.published_set = values_of.pop("set", {})
+        task.published = values_of
     added = [task for plugin in plugins(TASKS).values() for task in plugin.load()]
     return {task.protocol: task for task in [*added, *own]}
 

@@ -26,7 +26,7 @@ from headwater.evaluation.protocols import Answer, Example, Metric, Scored, Task
 from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
 from headwater.pretraining import check_ids, shard_paths
 from headwater.storage import Progress, open_folder
-from headwater.tokenizer import Tokenizer
+from headwater.tokenizer import LostText, Tokenizer
 
 Part = Literal["train", "validation"]
 
@@ -174,7 +174,11 @@ class HeldOut(Task):
     ) -> dict[str, Any]:
         """Return the number of documents with a token, and the yardsticks on those that were scored."""
         tokens = files["tokens"]
+        counts = counts_of(tokens, "validation")
         known: dict[str, Any] = {"documents": len(document_ids(tokens, "validation"))}
+        kinds = ("characters", "lost capitals", "lost white space", "lost other")
+        if shares := LostText(*(counts.get(kind, 0) for kind in kinds)).shares():
+            known["lost text"] = shares
         limit = config.yardstick_bytes
         if limit == 0:
             return known

@@ -26,7 +26,8 @@ _SUMMARIES: Mapping[Scoring, str] = {
 
 def _endings(path: Path) -> list[Example]:
     expected = f"activity_label, ctx_a, ctx_b, {ENDINGS} endings and label"
-    return numbered((row, row["context"]) for row in read_json_rows(path, _ending_content, expected))
+    rows = read_json_rows(path, _ending_content, expected)
+    return numbered((row, f"{row['context']} {row['endings'][row['label']]}") for row in rows)
 
 
 def _ending_content(row: Mapping[str, Any]) -> dict[str, Any]:

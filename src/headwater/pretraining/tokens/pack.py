@@ -34,7 +34,7 @@ import numpy.typing as npt
 
 from headwater.corpus import Division, Part, Phase, TaskRunner, read_documents, remove_parts
 from headwater.errors import DataError
-from headwater.pretraining.tokens.part_writer import PartWriter
+from headwater.pretraining.tokens.part_writer import COUNTED, PartWriter
 from headwater.reading import read_json
 from headwater.storage import (
     INTERACTIVE,
@@ -278,8 +278,8 @@ def _bound(plan: PackPlan, number: int, work: Path) -> None:
     totals: Counts = {}
     for part in TOKEN_PARTS:
         save_array(work / f"{part}.npy", np.cumsum([0, *(count[part]["tokens"] for count in counts)]))
-        keys = ("tokens", "documents", "bytes")
-        totals[part] = {key: sum(count[part][key] for count in counts) for key in keys}
+        sums = {key: sum(count[part][key] for count in counts) for key in COUNTED}
+        totals[part] = {key: count for key, count in sums.items() if count or key in COUNTED[:3]}
     _check_lengths(plan, totals)
     write_json(work / _COUNTS, totals)
 

@@ -10,16 +10,19 @@ import numpy as np
 from headwater.corpus import Part
 from headwater.errors import MismatchError
 from headwater.storage import save_array
-from headwater.tokenizer import Tokenizer, token_dtype
+from headwater.tokenizer import Tokenizer, lost_text, token_dtype
 
 _BATCH_BYTES = 2 * 1024**2
+# What is counted of a part; the last four, a `LostText`, of held-out text alone, whose scores depend on it.
+COUNTED = ("tokens", "documents", "bytes", "characters", "lost capitals", "lost white space", "lost other")
 
 
 class PartWriter:
     """Encoder of one part's documents in a file, in batches."""
 
     def __init__(self, work: Path, part: Part, tokenizer: Tokenizer, opened: ExitStack) -> None:
-        self.counts = {"tokens": 0, "documents": 0, "bytes": 0}
+        self.counts = dict.fromkeys(COUNTED, 0)
+        self._is_scored = part == "validation"
         self._ids = opened.enter_context((work / f"{part}.ids").open("wb"))
         self._starts_file, self._starts = work / f"{part}.starts.npy", [np.empty(0, np.int64)]
         self._tokenizer, self._dtype = tokenizer, token_dtype(tokenizer.vocabulary_size)
@@ -47,6 +50,11 @@ class PartWriter:
                 expected=f"ids below its vocabulary size, {self._tokenizer.vocabulary_size:,}",
                 repair="Check the tokenizer's files",
             )
+        if self._is_scored and self._tokenizer.kind != "gpt2":
+            for text, start, stop in zip(self._texts, offsets[:-1], offsets[1:], strict=True):
+                loss = lost_text(self._tokenizer, text, ids[start:stop].tolist())
+                for key, count in zip(COUNTED[3:], loss, strict=True):
+                    self.counts[key] += count
         end = self._tokenizer.end_of_text
         if end is not None:
             ids = np.insert(ids, offsets[1:], end)
