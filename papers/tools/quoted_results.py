@@ -44,11 +44,11 @@ _KOREAN_WORDS = (
         r"점(평균); 늘 같은 답을 하는 것보다 \1점 높음",
     ),
     (r"; below it on ", r"; 그보다 낮은 데이터: "),
-    (r"(\S+) after ([\d,]+) updates, (.+) after ([\d,]+)", r"업데이트 \2번 뒤 \1, \4번 뒤 \3"),
     (
         r", on an axis from a guess \(0\) to the best system then \(1\)",
         r"(0은 찍었을 때, 1은 당시 가장 나은 시스템)",
     ),
+    (r"(\S+) after ([\d,]+) updates, (.+) after ([\d,]+)", r"업데이트 \2번 뒤 \1, \4번 뒤 \3"),
     (r"mean error ([\d.]+) %, each of (\d+) runs left out in turn", r"평균 오차 \1%(학습 \2개를 하나씩 빼고)"),
     (
         r"(\S+) to (\S+) new parameters for features, (\S+) for fine-tuning",

@@ -36,6 +36,16 @@ def test_pages_quote_the_results_as_they_are() -> None:
         assert path.read_text(encoding="utf-8") == text, "python papers/tools/publish_results.py papers/results"
 
 
+def test_korean_results_have_no_english_words() -> None:
+    import quoted_results
+
+    for finding in quoted_results.findings():
+        claim, here, verdict = quoted_results.in_korean(finding)
+        text = f"{claim} {here} {verdict}"
+        english = re.findall(r"\b(?:the|of|and|to|after|against|least|points|nats|from|not|on|for)\b", text)
+        assert english == [], text
+
+
 def test_every_speed_is_one_that_the_benchmarks_report() -> None:
     results = [json.loads(path.read_text()) for path in sorted((ROOT / "benchmarks" / "results").glob("*.json"))]
     measured = {
