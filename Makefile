@@ -28,12 +28,10 @@ sanitize: .venv/.ready-dev
 test-all: .venv/.ready-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
 
-# The first hour with a GPU: losses, waits, kill and resume, memory, generation, ranks over NCCL; then the figures.
-# NANOGPT and LLMC name checkouts of these peers, PEER_PYTHON a Python with vLLM.
-test-gpu: .venv/.ready-dev
-	$(BIN)/python -m pytest tests/gpu -rs $(ARGS)
-	$(BIN)/python benchmarks/pretrain.py --device cuda --nanogpt "$(NANOGPT)" --llmc "$(LLMC)"
-	$(BIN)/python benchmarks/generate.py --device cuda --batches 1 8 64 --peer-python $(or $(PEER_PYTHON),$(BIN)/python)
+# Tests and figures on a machine with a GPU, with the torch of GPU_PYTHON. Resumes where it stopped. NANOGPT names a
+# checkout of that peer.
+test-gpu:
+	$(or $(GPU_PYTHON),$(PYTHON)) tests/gpu/run.py $(ARGS)
 
 # Resumes where it stopped. On a machine without other work.
 benchmark: .venv/.ready-dev

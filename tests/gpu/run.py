@@ -1,0 +1,268 @@
+"""Test and measure this checkout on a machine with a GPU: `make test-gpu`, about ten minutes, without a network.
+
+    python tests/gpu/run.py                        # with the torch of this Python; headwater need not be installed
+    python tests/gpu/run.py --out results --minutes 10
+    python tests/gpu/run.py --only generate        # steps whose names contain the word
+
+Each test runs in a process of its own, so that one failure does not end the rest; then come pre-training,
+generation and prefill beside transformers, fine-tuning at the defaults, and scoring. A row of OUT/rows.jsonl is
+written when its step ends. A second call does what the first one left: rows of the same sources are kept, and
+those that failed are repeated with --again. What was skipped, and why, is a row too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 300  # of a step
+TAIL = 1_500  # characters of a failed step's output
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command, and how its output becomes the figures of a row; a test has none."""
+
+    name: str
+    command: tuple[str, ...]
+    figures: Callable[[str], Row] | None = None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("gpu-results"))
+    parser.add_argument("--minutes", type=float, default=10.0, help="no step begins later")
+    parser.add_argument("--only", default="", help="a part of the names of the steps to do")
+    parser.add_argument("--again", action="store_true", help="repeat steps that failed")
+    parser.add_argument("--tests-at-once", type=int, default=3)
+    parser.add_argument("--nanogpt", default=os.environ.get("NANOGPT", ""), help="folder of a nanoGPT checkout")
+    parser.add_argument("--device", default="cuda", help=argparse.SUPPRESS)
+    parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure:
+        name, preset = options.measure
+        print(json.dumps(MEASURES[name](options.device, preset)))
+        return
+    steps = [*tests(), *measurements(options.nanogpt)]
+    left = do([s for s in steps if options.only in s.name], options)
+    show(read_rows(options.out))
+    if left:
+        print(f"{left} steps are left: run the same command again")
+
+
+def tests() -> list[Step]:
+    """Return a step for each test of this folder."""
+    pytest = (
+        sys.executable,
+        "-m",
+        "pytest",
+        "-o",
+        "addopts=--import-mode=importlib",
+        "-q",
+        "-rs",
+        "-p",
+        "no:cacheprovider",
+    )
+    command = [*pytest, "--collect-only", "tests/gpu"]
+    output = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True).stdout
+    names = [line for line in output.splitlines() if "::" in line]
+    if not names:
+        raise SystemExit(f"no test was found:\n{output}")
+    return [Step(name.rpartition("/")[2], (*pytest, name)) for name in names]
+
+
+def measurements(nanogpt: str) -> list[Step]:
+    """Return the steps that measure: each is repeated by its command alone."""
+    steps = []
+    for precision in ("bf16", "fp32"):
+        command = ["benchmarks/pretrain.py", "--device", "cuda", "--case", "gpt2-small", "--precision", precision]
+        command += ["--rounds", "1", "--json", *(["--nanogpt", nanogpt] if nanogpt else [])]
+        steps.append(Step(f"pre-training {precision}", (sys.executable, *command), last_json))
+    for precision in ("bf16", "fp32"):
+        for batch in (1, 8, 64):  # and prefill
+            command = [
+                "benchmarks/generate.py",
+                "--device",
+                "cuda",
+                "--batches",
+                str(batch),
+                "--rounds",
+                "3",
+                "--json",
+            ]
+            sides = ["--sides", f"headwater:{precision}", f"transformers:{precision}"]
+            name = f"generation {precision}, {batch} texts"
+            steps.append(Step(name, (sys.executable, *command, *sides), last_json))
+    for name, preset in (("fine-tuning", "gpt2-small"), ("scoring", "gpt2-small")):
+        command = ["tests/gpu/run.py", "--measure", name, preset]
+        steps.append(Step(f"{name} at the defaults", (sys.executable, *command), last_json))
+    return steps
+
+
+def last_json(output: str) -> Row:
+    """Return the JSON object in the last line."""
+    return dict(json.loads(output.strip().splitlines()[-1]))
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of a step: the packages of this checkout, installed or not."""
+    folders = [str(ROOT / "src"), str(ROOT / "papers" / "src"), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, folders)), "HF_HUB_OFFLINE": "1"}
+
+
+def do(steps: Sequence[Step], options: argparse.Namespace) -> int:
+    """Do the steps that have no row yet; return how many are left for another call. Tests run side by side."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    done = {row["step"]: row["state"] for row in read_rows(options.out)}
+    due = [s for s in steps if s.name not in done or (options.again and done[s.name] == "failed")]
+    end = time.monotonic() + 60 * options.minutes
+
+    def run(step: Step) -> bool:
+        if time.monotonic() > end:
+            return False
+        row = result_of(step)
+        with (options.out / "rows.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        print(f"{row['state']:9}{row['seconds']:6.0f} s  {step.name}", flush=True)
+        return True
+
+    with ThreadPoolExecutor(options.tests_at_once) as pool:
+        results = list(pool.map(run, [step for step in due if step.figures is None]))
+    results += [run(step) for step in due if step.figures is not None]
+    return results.count(False)
+
+
+def result_of(step: Step, seconds: float = SECONDS) -> Row:
+    """Run a step; return its row: passed, measured, skipped (with the reason) or failed (with its last output)."""
+    started = time.monotonic()
+    row: Row = {"step": step.name, "state": "failed", "seconds": 0.0, "sources": sources()}
+    try:
+        ended = subprocess.run(
+            step.command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=seconds
+        )
+        output = ended.stdout + ended.stderr
+        if ended.returncode:
+            row["output"] = output[-TAIL:]
+        elif step.figures is not None:
+            row |= {"state": "measured", **step.figures(ended.stdout)}
+        elif reason := next((line for line in output.splitlines() if line.startswith("SKIPPED")), ""):
+            row |= {"state": "skipped", "reason": reason}
+        else:
+            row["state"] = "passed"
+    except subprocess.TimeoutExpired:
+        row["output"] = f"ended after {seconds:.0f} s"
+    except (ValueError, IndexError) as error:
+        row["output"] = f"its output has no figures: {error}"
+    return row | {"seconds": time.monotonic() - started}
+
+
+def sources() -> str:
+    """Return a hash of the package, the tests of this folder and the benchmarks."""
+    digest = hashlib.sha256()
+    for folder in ("src", "tests/gpu", "benchmarks"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def read_rows(out: Path) -> list[Row]:
+    """Return the newest row of each step of the present sources; a line that was cut short is ignored."""
+    rows: dict[str, Row] = {}
+    path, now = out / "rows.jsonl", sources()
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if row.get("sources") == now:
+            rows[row["step"]] = row
+    return list(rows.values())
+
+
+def show(rows: Iterable[Row]) -> None:
+    """Print each row that measured, was skipped or failed, and the number of tests that passed."""
+    rows = list(rows)
+    print(f"\n{sum(row['state'] == 'passed' for row in rows)} tests passed")
+    known = ("step", "state", "seconds", "sources")
+    for row in rows:
+        if row["state"] != "passed":
+            print(
+                f"{row['state']:9} {row['step']}: {json.dumps({k: v for k, v in row.items() if k not in known})}"
+            )
+
+
+WORDS = [f"word{number}" for number in range(200)]
+
+
+def write_base(folder: Path, preset_name: str) -> None:
+    """Write a model without training, of the preset's shape, with a tokenizer of its own."""
+    from headwater.model import build_model, preset, save_model
+    from headwater.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.train([" ".join(WORDS)], vocab_size=600, special_tokens=["<|endoftext|>"])
+    folder.mkdir()
+    save_model(build_model(preset(preset_name), seed=1), folder, tokenizer=tokenizer)
+
+
+def text_of(row: int, words: int) -> str:
+    """Return one of many texts of so many words."""
+    return " ".join(WORDS[(row * 7 + place * (3 + row % 5)) % len(WORDS)] for place in range(words))
+
+
+def measure_fine_tuning(device: str, preset_name: str) -> Row:
+    """Return the seconds of `headwater finetune` at its defaults, on 2,000 rows of 20 words."""
+    from headwater.cli.main import main as headwater
+
+    with TemporaryDirectory() as temporary:
+        base, table, out = (Path(temporary) / name for name in ("base", "train.csv", "out"))
+        write_base(base, preset_name)
+        rows = (f"{text_of(row, 20)},{'ab'[row % 2]}\n" for row in range(2_000))
+        table.write_text("text,label\n" + "".join(rows), encoding="utf-8")
+        started = time.perf_counter()
+        command = ["finetune", "--task", "classify", "--model", str(base), "--train", str(table)]
+        if status := headwater([*command, "--out", str(out), "--device", device]):
+            raise SystemExit(status)
+        return {"seconds_of_training": time.perf_counter() - started, "rows": 2_000} | machine(device)
+
+
+def measure_scoring(device: str, preset_name: str) -> Row:
+    """Return the pairs of a context (10 to 100 words) and a continuation that are scored a second."""
+    from headwater.inference import load
+
+    with TemporaryDirectory() as temporary:
+        write_base(Path(temporary) / "base", preset_name)
+        lm, times = load(Path(temporary) / "base", device=device), []
+        pairs = [(text_of(row, 10 + row % 90), " " + text_of(row + 1, 5)) for row in range(512)]
+        for _ in range(4):
+            started = time.perf_counter()
+            lm.score(pairs)
+            times.append(time.perf_counter() - started)
+    return {"pairs_per_second": len(pairs) / statistics.median(times[1:])} | machine(device)
+
+
+def machine(device: str) -> Row:
+    """Return the device and torch that a figure is of."""
+    import torch
+
+    name = torch.cuda.get_device_name() if device.startswith("cuda") else device
+    return {"device": name, "torch": torch.__version__}
+
+
+MEASURES = {"fine-tuning": measure_fine_tuning, "scoring": measure_scoring}
+
+if __name__ == "__main__":
+    main()
