@@ -2,7 +2,6 @@
 
     python benchmarks/finetune.py --data $HEADWATER_DATA/finetune/sst2/glue/train.tsv
     python benchmarks/finetune.py --cases masked --vocabulary 30522    # full attention, next to transformers' BERT
-    python benchmarks/finetune.py --freeze --layers 5 --width 320 --vocabulary 4096    # frozen, next to whole
 
 A GPT-1-sized model with random weights (`--layers`, `--width` for a smaller one), batches of 32 texts with the
 lengths of SST-2. Both sides learn in every round from the same batches, of texts of similar length, as
@@ -12,8 +11,7 @@ batch, and fused attention, which its GPT-1 does not have and its GPT-2 does: `G
 λ = 0 and for prediction, `GPT2DoubleHeadsModel` for λ = 0.5. With `--faithful code` Headwater applies dropout to
 the whole embedding matrix, as GPT-1's code does; with `--faithful paper` to the sum of embeddings, as the peer
 does. Each side runs in a process of its own, because peak memory is a process's. The sides take turns, and the
-median of the rounds' ratios is printed. `--freeze` compares Headwater with itself: an epoch after the first with
-a frozen base, and an epoch of fine-tuning the whole model.
+median of the rounds' ratios is printed.
 """
 
 from __future__ import annotations
@@ -50,15 +48,11 @@ def main() -> None:
     parser.add_argument(
         "--faithful", choices=("code", "paper"), default="code", help="to which of GPT-1's sources"
     )
-    parser.add_argument("--freeze", action="store_true", help="an epoch with and without a frozen base")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.side:
         serve(arguments)
-        return
-    if arguments.freeze:
-        print(json.dumps(freeze(arguments), indent=1))
         return
     for case in arguments.cases:
         result = compare(arguments, case)
@@ -112,52 +106,6 @@ def compare(arguments: argparse.Namespace, case: str) -> dict[str, Any]:
 
 
 MICRO_TOKENS = 1_280  # of a micro-batch, for transformers as for Headwater on a CPU
-
-
-def freeze(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Seconds of an epoch: the whole model with and without L1, and both task models over kept outputs."""
-    import torch
-
-    from headwater.finetuning import FinetuneConfig, FrozenTaskModel, Labels, TaskModel, build_trainer
-    from headwater.model import build_model
-
-    torch.set_num_threads(arguments.threads)
-    clock = time.process_time if arguments.threads == 1 else time.perf_counter
-    labels = Labels(target="class", names=["0", "1"])
-    plain = encode(sequences(arguments)[: arguments.batch * 8 * arguments.updates])
-    delimiter = arguments.vocabulary - 1
-    found: dict[str, list[float]] = {}
-    makes: dict[str, Callable[[Any], TaskModel]] = {
-        "whole, lambda 0.5": lambda base: TaskModel(base, "classify", 2),
-        "whole, lambda 0": lambda base: TaskModel(base, "classify", 2),
-        "frozen, pooling": lambda base: FrozenTaskModel(base, "classify", 2, delimiter=delimiter),
-        "frozen, lstm": lambda base: FrozenTaskModel(base, "classify", 2, delimiter=delimiter, reader="lstm"),
-    }
-    for name, make in makes.items():
-        model = make(build_model(shape_of(arguments, "gpt1"), seed=1))
-        lambda_lm = 0.5 if name.endswith("0.5") else 0.0
-        precision = "fp32" if name.startswith("frozen") else arguments.precision  # as `train_task` has it
-        config = FinetuneConfig().with_keys(
-            precision=precision, lambda_lm=lambda_lm, steps=100_000, batch_size=arguments.batch
-        )
-        encoded = model.with_outputs(plain) if isinstance(model, FrozenTaskModel) else plain
-        config = config.resolve(model.model.config, examples=len(plain))
-        trainer, source = build_trainer(config, model, encoded, labels)
-        found[name] = []
-        for epoch in range(arguments.rounds + 1):
-            started = clock()
-            for _ in range(source.updates_an_epoch):
-                trainer.update(source.micro_batches(trainer.step))
-            if epoch:  # the first is warm-up
-                found[name].append(clock() - started)
-    seconds = {name: statistics.median(times) for name, times in found.items()}
-    return {
-        "examples": len(plain),
-        "seconds an epoch": seconds,
-        "whole, lambda 0, as a multiple": {
-            name: seconds["whole, lambda 0"] / value for name, value in seconds.items()
-        },
-    }
 
 
 def serve(arguments: argparse.Namespace) -> None:

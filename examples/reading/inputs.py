@@ -19,5 +19,5 @@ with tempfile.TemporaryDirectory() as folder:
         table = Path(folder, f"{task}.jsonl")
         table.write_text(json.dumps(row), encoding="utf-8")
         shown = show_examples(FinetuneConfig(task=task), model=Path("gpt1-mini"), train=table, count=1)
-        for sequence in shown[0]["sequences"]:
-            print(f"{task:10}", *(tokenizer.decode([token]).strip() for token in sequence["ids"]), sep=" | ")
+        for sequence in shown[0].sequences:
+            print(f"{task:10}", *(tokenizer.decode([token]).strip() for token in sequence.ids), sep=" | ")

@@ -2,11 +2,10 @@
 
 An entry point `name = "module:function"` of the group `headwater.commands` adds `headwater name`. The function is
 an ordinary Typer command, or a `typer.Typer` with commands of its own. The overview shows the one-line summary of
-the distribution. One of `headwater.architectures` is a function that calls `Architecture.register` or
-`register_task_model`: it is called when a configuration names a preset, a kind of model or a task model that is
-not known. One of `headwater.recipes` is a folder of recipes, a Path. One of `headwater.tasks` is a list of
-zero-shot tasks. One of `headwater.corpus_steps` is a class of steps, made without arguments, that the key `steps`
-of `corpus build` names.
+the distribution. One of `headwater.architectures` is a function that calls `Architecture.register`: it is called
+when a configuration names a preset or a kind of model that is not known. One of `headwater.recipes` is a folder of
+recipes, a Path. One of `headwater.tasks` is a list of zero-shot tasks. One of `headwater.corpus_steps` is a class
+of steps, made without arguments, that the key `steps` of `corpus build` names.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from headwater.errors import ResourceError, UsageError, suggest
+from headwater.errors import ResourceError
 
 GROUP = "headwater.commands"
 ARCHITECTURES = "headwater.architectures"
@@ -31,8 +30,6 @@ OPTIONAL_TASKS = frozenset(
     {"cbt", "cnndm", "cola", "coqa", "dprd", "natural-questions", "pdp", "race", "race-high", "race-middle"}
     | {"race-sample", "sst-2", "story-cloze", "wmt14", "wsc273"}
 )
-_PAPERS_TASK_MODELS = {"lstm"}
-_TASK_MODELS: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -71,30 +68,6 @@ def register_plugins() -> None:
     """Call the functions of `headwater.architectures`, once."""
     for plugin in plugins(ARCHITECTURES).values():
         plugin.load()()
-
-
-def register_task_model(name: str, target: str) -> None:
-    """Add what `freeze` and `task_model = NAME` put over a frozen base: "module:class" of a torch module.
-
-    It is made with (width, texts, generator): the base's width, 1 or 2 texts, and the torch.Generator of its
-    weights. Its attribute `features` is the width of its output. `forward` takes a list with (x, inside) for each
-    text, (sequences, time, width) and (sequences, time) bool, and the hidden states of the extract tokens,
-    (sequences, width); it returns (sequences, features).
-    """
-    _TASK_MODELS[name] = target
-
-
-def task_model_class(name: str) -> Any:
-    """Return the class of a registered task model.
-
-    Raises ResourceError for one of headwater-papers if that is not installed, UsageError for any other name.
-    """
-    register_plugins()
-    if name in _TASK_MODELS:
-        return Plugin(_TASK_MODELS[name], "").load()
-    if name in _PAPERS_TASK_MODELS:
-        raise not_installed(f"task_model = {name}")
-    raise UsageError(f"there is no task model {name!r}", **suggest(name, ["pooling", *_TASK_MODELS]))
 
 
 def not_installed(what: str) -> ResourceError:

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from headwater.finetuning import Encoded, ExampleSampler, TaskModel
-from headwater.finetuning.model.batches import Batch, inference_batches
+from headwater.finetuning import Batch, Encoded, ExampleSampler, TaskModel
+from headwater.finetuning.model.batches import inference_batches
 from headwater.finetuning.model.head import l3
 from headwater.model import IGNORE, build_model, preset
 from headwater.pretraining import TokenBatch, l1, masked

@@ -8,21 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from headwater.finetuning import Encoded, ExampleSampler, FrozenTaskModel, TaskModel, TaskName
+from headwater.finetuning import Encoded, ExampleSampler, TaskModel, TaskName
 from headwater.finetuning.model.head import l3
 from headwater.model import IGNORE, PRESETS, ModelConfig, build_model, preset
 from headwater.pretraining import TokenBatch, l1, masked
 from headwater.training import Ranks, TrainConfig, Trainer
 from headwater_papers.relatives.bilstm import both_directions
+from headwater_papers.relatives.frozen import FrozenTaskModel
 from headwater_papers.scale import load_scale
 
 TRANSFORMERS = ("gpt1", "gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl", "bert-base", "bert-large")
 RECURRENT: dict[str, dict[str, int]] = {"lstm": {"layers": 1}, "bilstm-mini": {"layers": 2}}
-# Frozen bases with the task model that reads them.
-FROZEN: dict[str, tuple[str, str]] = {
-    "frozen gpt1": ("gpt1", "pooling"),
-    **{f"frozen {name}, lstm": (name, "lstm") for name in ("gpt1", "bert-base", "bilstm-mini")},
-}
+# Frozen bases, which the papers' task model reads.
+FROZEN = {f"frozen {name}": name for name in ("gpt1", "bert-base", "bilstm-mini")}
 ALIGNMENT = 16  # bytes
 # Every preset, and the models of the scales that need a GPU.
 preset("bilstm-mini")  # registers those of headwater-papers
@@ -117,10 +115,10 @@ def test_rows_of_every_matrix_are_aligned_in_bfloat16(name: str) -> None:
 def test_a_fine_tuning_update_is_one_that_a_gpu_takes(
     fake_cuda: Any, on_device: Any, device: torch.device, base: str, task: TaskName, precision: Any, dropout: float
 ) -> None:
-    name, reader = FROZEN.get(base, (base, "pooling"))
+    name = FROZEN.get(base, base)
     config = preset(name, context=32, dropout=dropout, **RECURRENT.get(name, {"layers": 2}))
     random, each = np.random.default_rng(1), 3 if task == "choice" else 2 if task == "similarity" else 1
-    recurrent = name in RECURRENT or reader == "lstm"  # each position is an operator of its own
+    recurrent = name in RECURRENT or base in FROZEN  # each position is an operator of its own
     lengths = random.integers(3, 5 if recurrent else 30, 4 * each)
     encoded = Encoded(
         random.integers(0, 40, lengths.sum()).astype(np.int32),
@@ -132,7 +130,7 @@ def test_a_fine_tuning_update_is_one_that_a_gpu_takes(
     batches = ExampleSampler(encoded, targets, batch_size=4, seed=1, micro_batch=2 * each).micro_batches(0)
     plain = build_model(config, device="meta")
     if base in FROZEN:
-        model: TaskModel = FrozenTaskModel(plain, task, OUTPUTS[task], delimiter=5, reader=reader, dropout=dropout)
+        model: TaskModel = FrozenTaskModel(plain, task, OUTPUTS[task], delimiter=5, dropout=dropout)
     else:
         model = TaskModel(plain, task, OUTPUTS[task], dropout=dropout)
     lambda_lm = 0.5 if base in ("gpt1", "gpt2-small", "lstm") else 0.0

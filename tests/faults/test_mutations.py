@@ -111,7 +111,7 @@ def _tuned(folder: Path) -> Any:
     from headwater.finetuning import FineTuned
 
     tuned = FineTuned.load(folder)
-    weights = {name: weight.numpy().tobytes() for name, weight in tuned.model.state_dict().items()}
+    weights = {name: weight.numpy().tobytes() for name, weight in tuned.base.state_dict().items()}
     return weights, tuned.tokenizer.identity, tuned.task, tuned.labels, tuned.columns
 
 

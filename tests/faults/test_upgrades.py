@@ -30,7 +30,6 @@ import torch
 
 import headwater as hw
 from headwater.finetuning import FineTuned, Labels, TaskModel
-from headwater.finetuning.rows.columns import Columns
 from headwater.model import build_model, preset, save_model
 
 SECONDS = float(os.environ.get("HEADWATER_SOAK_SECONDS", "30"))
@@ -58,7 +57,7 @@ def make_models(folder: Path) -> dict[str, Path]:
     torch.nn.init.normal_(next(head.head.parameters()), generator=torch.Generator().manual_seed(3))
     (folder / "classes").mkdir()
     labels = Labels(target="class", names=["sea", "stone"])
-    FineTuned(head.eval(), tokenizer, "classify", labels, Columns()).save(folder / "classes")
+    FineTuned.of(head.eval(), tokenizer, labels).save(folder / "classes")
     (folder / "base").mkdir()
     save_model(build_model(config, seed=1), folder / "base", tokenizer=tokenizer)
     return {name: folder / name for name in ("base", "classes")}

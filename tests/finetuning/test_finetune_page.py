@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.finetuning import FinetuneConfig, FineTuned, Raw, explain, finetune
+from headwater.finetuning import FinetuneConfig, FineTuned, Raw, TaskModel, explain, finetune
 from headwater.finetuning.results.explanation import _pieces
 
 
@@ -74,8 +74,10 @@ def test_log_odds_explain_a_certain_answer(trained: Path) -> None:
     output = int(fine_tuned.probabilities(fine_tuned.encode([Raw((text,))])).argmax())
     before = explain(fine_tuned, (text,), output)
     with torch.no_grad():
-        fine_tuned.model.head.weight *= 12
-        fine_tuned.model.head.bias *= 12
+        member = fine_tuned.members["gpt1"]
+        assert isinstance(member, TaskModel)
+        member.head.weight *= 12
+        member.head.bias *= 12
     after = explain(fine_tuned, (text,), output)
     assert max(abs(piece.change) for piece in after) < max(abs(piece.change) for piece in before)
     for one, other in zip(before, after, strict=True):  # logits are 12 times as large, and so are log-odds
@@ -86,7 +88,7 @@ def test_log_odds_explain_a_certain_answer(trained: Path) -> None:
 def test_of_a_long_row_what_is_read_is_explained(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every part of a long text was encoded again in up to 49 variants of the whole text."""
     fine_tuned = FineTuned.load(trained)
-    context = fine_tuned.model.model.config.context
+    context = fine_tuned.base.config.context
     text = "the plot was dull " * 20 * context
     encoded: list[int] = []
     encode = FineTuned.encode

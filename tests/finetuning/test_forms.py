@@ -10,8 +10,7 @@ from unicodedata import normalize
 import numpy as np
 
 from headwater.corpus import build_corpus, load_recipe, read_documents
-from headwater.finetuning import Classifier, FinetuneConfig, FineTuned, Raw, explain, finetune, predict_file
-from headwater.finetuning.model.fine_tuned import TASK_FILE
+from headwater.finetuning import Classifier, FinetuneConfig, FineTuned, explain, finetune, predict_file
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.read import read_table
 
@@ -60,18 +59,6 @@ def test_columns_are_named_in_either_form(tmp_path: Path) -> None:
     assert [row.segments for row in read_table(path, "classify", Columns(), trained=found)[1]] == [("강물",)]
 
 
-def test_an_earlier_model_reads_rows_as_they_are(base: Path, tmp_path: Path) -> None:
-    config = FinetuneConfig().with_keys(steps=1)
-    finetune(config, tmp_path / "model", model=base, train=table(tmp_path / "train.csv", TEXTS, LABELS))
-    path, row = tmp_path / "model" / TASK_FILE, Raw((decomposed(TEXTS)[0],))
-    composed = FineTuned.load(tmp_path / "model").encode([row])
-    described = json.loads(path.read_text())
-    assert described.pop("compose") is True
-    path.write_text(json.dumps(described))
-    (tmp_path / "model" / "headwater.json").unlink()  # its checksums
-    assert len(FineTuned.load(tmp_path / "model").encode([row]).ids) > len(composed.ids)
-
-
 def test_an_estimator_takes_both_forms_of_texts_and_labels(base: Path, tmp_path: Path) -> None:
     mixed = [normalize("NFD", label) if n % 3 else label for n, label in enumerate(LABELS)]
     classifier = Classifier(base, epochs=1, lambda_lm=0.0).fit(TEXTS, mixed)
@@ -81,5 +68,3 @@ def test_an_estimator_takes_both_forms_of_texts_and_labels(base: Path, tmp_path:
     classifier.save(tmp_path / "saved")
     loaded = Classifier.load(tmp_path / "saved")
     assert loaded.predict(decomposed(TEXTS)).tolist() == classifier.predict(TEXTS).tolist()
-    given = Classifier(base, epochs=1, lambda_lm=0.0, compose=False).fit(TEXTS, mixed)
-    assert len(given.classes_) == 4

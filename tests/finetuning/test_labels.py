@@ -12,7 +12,7 @@ import pytest
 
 import headwater as hw
 from headwater.errors import MismatchError
-from headwater.finetuning import FinetuneConfig, FineTuned, Raw, arrange_parts, finetune, predict_file
+from headwater.finetuning import FinetuneConfig, FineTuned, Raw, arrange_rows, finetune, predict_file
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.read import read_table
 from headwater.finetuning.rows.row import label_set
@@ -42,7 +42,7 @@ def test_labels_come_back_as_written(names: tuple[str, str], base: Path, sentenc
     assert FineTuned.load(tmp_path / "both").labels.names == sorted(names)
     mixed = table(tmp_path / "mixed.csv", texts, [names[0].lower().removesuffix(".0"), *written[1:]])
     noted = finetune(FinetuneConfig(steps=1), tmp_path / "mixed", model=base, train=mixed, validation=rows)
-    notes = noted["data"]["notes"]
+    notes = noted["notes"]
     assert any(note.startswith(f"read as one class, {names[0]!r}: ") for note in notes)
 
 
@@ -66,7 +66,8 @@ def test_lists_of_labels_are_read_as_json_or_python(tmp_path: Path) -> None:
 def test_the_split_is_a_share_of_rows() -> None:
     def parts(texts: list[str], labels: list[str], seed: int = 1) -> Any:
         rows = [Raw((text,), label, n) for n, (text, label) in enumerate(zip(texts, labels, strict=True), 1)]
-        return arrange_parts(FinetuneConfig(seed=seed), {"train": ("rows", rows)})
+        config = FinetuneConfig(seed=seed)
+        return arrange_rows(config, {"train": ("rows", rows)}).divided(config, crossed=False)
 
     repeated = ["the same"] * 900 + [f"text {n}" for n in range(100)]
     for seed in range(20):

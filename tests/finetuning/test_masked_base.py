@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 
 from headwater import Classifier
 from headwater.finetuning import Encoded, FinetuneConfig, Labels, TaskModel, TaskName
-from headwater.finetuning.learning.prepare import prepare_base
+from headwater.finetuning.learning.bases import open_base
 from headwater.model import build_model, preset, save_model
 from headwater.tokenizer import Tokenizer
 
@@ -51,7 +52,7 @@ def test_transferred_layers_of_bert_include_its_embeddings() -> None:
             parameter += 1
     state = base.state_dict()
     tokenizer = Tokenizer.train(["a river"], kind="gpt2", vocab_size=258)
-    model, _ = prepare_base(FinetuneConfig(transfer_layers=1), base, tokenizer)
+    model = open_base(FinetuneConfig(transfer_layers=1), SimpleNamespace(model=base, tokenizer=tokenizer)).model
     kept = {name for name, tensor in model.state_dict().items() if torch.equal(tensor, state[name])}
     assert kept == {
         name

@@ -12,8 +12,7 @@ import pytest
 
 from headwater.cli.main import main
 from headwater.errors import DataError
-from headwater.finetuning import FinetuneConfig, Labels, Raw, finetune, predict_file
-from headwater.finetuning.results.wrong_labels import MARGIN, suspects
+from headwater.finetuning import FinetuneConfig, Raw, finetune, predict_file
 from headwater.finetuning.rows.labels import learn_labels
 from headwater.finetuning.rows.row import Usable
 from headwater.finetuning.rows.split import describe
@@ -49,18 +48,11 @@ def test_a_label_without_a_row_is_named(base: Path, tmp_path: Path, capsys: Any)
     said = "1 label left out, without a training row: 'never'"
     assert said in capsys.readouterr().err
     assert said.replace("'", "&#39;") in (tmp_path / "model" / "report.html").read_text()
-    rare = table(tmp_path / "v.jsonl", [{"text": "x", "labels": ["a"]}, {"text": "y", "labels": ["b"]}])
     lists = [{"text": f"film {n}", "labels": [["a"], ["a", "b"], ["b"]][n % 3]} for n in range(30)]
     first = finetune(
         FinetuneConfig(**FAST), tmp_path / "one", model=base, train=table(tmp_path / "l.jsonl", lists)
     )
-    assert set(first["data"]["classes"]) == {"a", "b"}
-    only = table(tmp_path / "again.jsonl", [row for row in lists if "b" not in row["labels"]] + [
-        {"text": "both", "labels": ["a", "a"]}
-    ])  # fmt: skip
-    again = ["finetune", "--from", str(tmp_path / "one"), "--train", str(only), "--validation", str(rare)]
-    assert main([*again, "--out", str(tmp_path / "two"), "--epochs", "1"]) == 0
-    assert "1 label kept without a training row: 'b'" in capsys.readouterr().err
+    assert [one["name"] for one in first["classes"]] == ["a", "b"]
 
 
 def test_spellings_that_are_one_class_are_counted(base: Path, tmp_path: Path, capsys: Any) -> None:
@@ -68,9 +60,7 @@ def test_spellings_that_are_one_class_are_counted(base: Path, tmp_path: Path, ca
     assert tuned(base, rated(tmp_path / "rows.jsonl", labels), "--task", "classify") == 0
     said, page = capsys.readouterr().err, (tmp_path / "model" / "report.html").read_text()
     metrics = json.loads((tmp_path / "model" / "metrics.json").read_text())
-    (of_true, of_one) = sorted(note for note in metrics["data"]["notes"] if note.startswith("read as one class"))[
-        ::-1
-    ]
+    (of_true, of_one) = sorted(note for note in metrics["notes"] if note.startswith("read as one class"))[::-1]
     assert of_true.startswith("read as one class, 'true': true (")
     assert '"true" (' in of_true
     assert {part.partition(" (")[0] for part in of_one.partition(": ")[2].split(", ")} == {"1", "1.0", '"1"'}
@@ -87,8 +77,8 @@ def test_several_labels_are_not_advised_a_threshold(base: Path, tmp_path: Path, 
     rows = [{"text": f"film {n}", "labels": [["a"], ["a", "b"], ["b"]][n % 3]} for n in range(120)]
     assert tuned(base, table(tmp_path / "rows.jsonl", rows), "--task", "classify") == 0
     out, shown = tmp_path / "model", capsys.readouterr()
-    assert "(67%), b: 72 (67%)" in shown.err, "shares of the rows"
-    for text in (shown.out, (out / "report.html").read_text(), (out / "README.md").read_text()):
+    assert "(67%), b: 80 (67%)" in shown.err, "shares of the rows"
+    for text in (shown.out, (out / "report.html").read_text()):
         assert "Of the surest 80 % of these labels" in text
         assert "--threshold" not in text
         assert "regress" not in text
@@ -114,8 +104,8 @@ def test_a_score_has_errors_and_no_classes(base: Path, tmp_path: Path, capsys: A
     assert "mistakes" not in shown.out
     metrics = json.loads((tmp_path / "model" / "metrics.json").read_text())
     for one in metrics["mistakes"]:
-        assert one["difference"] == pytest.approx(one["predicted"] - one["label"], abs=1e-5)
-        assert f"true {one['label']:.6g}, difference {one['difference']:+.6g}" in shown.out
+        assert one["difference"] == pytest.approx(float(one["predicted"]) - float(one["label"]), abs=0.06)
+    assert f"difference {metrics['mistakes'][0]['difference']:+.6g}" in shown.out
     page = (tmp_path / "model" / "report.html").read_text()
     assert "difference" in page
     assert "p(" not in page
@@ -125,11 +115,6 @@ def test_a_score_has_errors_and_no_classes(base: Path, tmp_path: Path, capsys: A
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     error = np.mean([abs(row["prediction"] - row["label"]) for row in rows])
     assert (summary["labelled"], summary["mean_absolute_error"]) == (60, pytest.approx(error, rel=1e-6))
-    dearer = rated(tmp_path / "dearer.jsonl", [14_000 + 50 * n for n in range(20)])
-    further = ["finetune", "--from", str(tmp_path / "model"), "--train", str(dearer), "--dry-run"]
-    assert main([*further, "--out", str(tmp_path / "further"), "--validation", str(file)]) == 0
-    said = "15 training rows beyond the earlier model's scores, 12000 to 14213: read as the nearer of the two"
-    assert said in capsys.readouterr().err
 
 
 def test_the_counts_are_those_of_what_was_written(base: Path, tmp_path: Path, capsys: Any) -> None:
@@ -138,7 +123,7 @@ def test_the_counts_are_those_of_what_was_written(base: Path, tmp_path: Path, ca
     mixed = table(tmp_path / "new.jsonl", [{"text": "a film", "label": "bad"}, {"text": " "}, {"text": "a plot"}])
     asked = ["predict", str(mixed), "--model", str(tmp_path / "model"), "--out", str(tmp_path / "out.jsonl")]
     capsys.readouterr()
-    assert main([*asked, "--threshold", "0.9", "--top", "99"]) == 0
+    assert main([*asked, "--threshold", "0.9"]) == 0
     shown = capsys.readouterr()
     written = [json.loads(line)["prediction"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert written == [None] * 3
@@ -146,7 +131,6 @@ def test_the_counts_are_those_of_what_was_written(base: Path, tmp_path: Path, ca
         f"0 of 3 rows labelled: {tmp_path / 'out.jsonl'}",
         "2 rows below the threshold, without a prediction",
     ]
-    assert "--top 99: the model has 3 classes, and all are written" in shown.err
     assert main([*asked[:5], str(tmp_path / "more.jsonl")]) == 0
     assert "2 of 3 rows labelled" in capsys.readouterr().out
     assert (
@@ -157,51 +141,19 @@ def test_the_counts_are_those_of_what_was_written(base: Path, tmp_path: Path, ca
     assert "None" not in printed
 
 
-def test_rows_that_were_trained_on_are_counted(base: Path, tmp_path: Path, capsys: Any) -> None:
-    file = rated(tmp_path / "rows.jsonl", ["bad", "good"] * 20)
-    assert tuned(base, file, "--task", "classify", "--validation", str(file)) == 0
-    asked = ["predict", "--model", str(tmp_path / "model"), "--out"]
-    assert main([*asked, str(tmp_path / "out.csv"), str(file)]) == 0
-    assert "40 of 40 rows were trained on" in capsys.readouterr().err
-    other = rated(tmp_path / "new.jsonl", ["bad"] * 2 + ["good"] * 40)
-    assert main([*asked, str(tmp_path / "other.csv"), str(other)]) == 0
-    assert "40 of 42 rows were trained on" in capsys.readouterr().err
-    assert main([*asked, str(tmp_path / "none.csv"), str(table(tmp_path / "n.jsonl", [{"text": "new"}]))]) == 0
-    assert "trained on" not in capsys.readouterr().err
-
-
-def test_a_near_tie_is_not_a_label_to_check() -> None:
-    rows = [Raw((str(n),), "a", n) for n in range(4)]
-    shares = np.array([[0.49, 0.51], [0.46, 0.54], [0.4, 0.6], [0.9, 0.1]])
-    found = suspects(rows, np.zeros(4), shares, Labels(target="class", names=["a", "b"]))
-    assert [one["row"] for one in found] == [2]
-    assert found[0]["p(suggested)"] - found[0]["p(label)"] >= MARGIN
-
-
-def test_figures_of_few_rows_or_below_chance_are_warnings(base: Path, tmp_path: Path, capsys: Any) -> None:
+def test_figures_of_few_rows_or_near_chance_are_warnings(base: Path, tmp_path: Path, capsys: Any) -> None:
     file = rated(tmp_path / "rows.jsonl", ["bad", "good"] * 15)
-    assert tuned(base, file, "--task", "classify") == 0
-    capsys.readouterr()
     few = rated(tmp_path / "few.jsonl", ["bad", "good"] * 2)
-    given = [
-        "finetune",
-        "--from",
-        str(tmp_path / "model"),
-        "--train",
-        str(file),
-        "--out",
-        str(tmp_path / "second"),
-    ]
-    assert main([*given, "--validation", str(few), "--set", "steps=1"]) == 0
-    said = "Warning: 4 rows cannot tell a good model from a bad one: give --validation FILE, or more rows"
-    assert said in capsys.readouterr().out
-    assert said in (tmp_path / "second" / "report.html").read_text()
+    assert tuned(base, file, "--task", "classify", "--validation", str(few)) == 0
+    warned = "Warning: 4 rows cannot tell a good model from a bad one: give --validation FILE, or more rows"
+    assert warned in capsys.readouterr().out
+    assert warned in (tmp_path / "model" / "report.html").read_text()
     opposite = rated(tmp_path / "opposite.jsonl", ["good", "bad"] * 20)
     config = FinetuneConfig.build(FAST | {"recipe": "probe"})
     straight = rated(tmp_path / "straight.jsonl", ["bad", "good"] * 20)
     metrics = finetune(config, tmp_path / "third", model=base, train=straight, validation=opposite)
     assert metrics["accuracy"] < 0.5
-    assert any("is below chance, 0.500: these rows do not teach the labels" in one for one in metrics["warnings"])
+    assert any("is not clearly above chance, 0.500: these rows do not" in one for one in metrics["warnings"])
 
 
 def test_a_row_that_cannot_be_read_costs_itself(
@@ -215,14 +167,13 @@ def test_a_row_that_cannot_be_read_costs_itself(
         lines.insert(place, line)
     table, out, predicted = tmp_path / "t.jsonl", tmp_path / "m", tmp_path / "p.jsonl"
     table.write_text("\n".join(lines), encoding="utf-8")
-    given = ["finetune", "--model", str(base), "--task", "classify", "--out", str(out), "--no-baseline"]
+    given = ["finetune", "--model", str(base), "--task", "classify", "--out", str(out)]
     assert main([*given, "--train", str(table), "--set", "recipe=probe"]) == 0
     said = f"skipped in {table}: 4 rows that cannot be read; the first: {table} line 1 is not JSON"
     assert said in capsys.readouterr().err
     assert "4 rows that cannot be read" in (out / "report.html").read_text(encoding="utf-8")
     metrics = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
-    assert metrics["data"]["unread"] == {"train": 4}
-    assert sum(metrics["counts"].values()) == 30
+    assert metrics["counts"] == {"train": 30, "validation": 0}
     assert main(["predict", str(table), "--model", str(out), "--out", str(predicted)]) == 0
     told = capsys.readouterr().err
     assert "4 rows that cannot be read, without a line in the output" in told
@@ -254,7 +205,7 @@ def test_a_label_in_a_list_among_others_is_noted() -> None:
         every = [*rows, *more]
         labels = learn_labels(every, "classify", None, "it")
         targets = labels.targets(every, "it")
-        return " ".join(describe(Usable(every), Usable([]), labels, targets)[1])
+        return " ".join(describe({"training": Usable(every)}, labels, targets, [])[1])
 
     assert "a class written as a list: '[1]'" in notes(Raw(("a",), "[1]", 9))
     assert "1 training row with a list of labels, 8 with one label alone" in notes(Raw(("a",), ("0", "1"), 9))

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from headwater.finetuning import Encoded, ExampleSampler, FinetuneConfig, Labels, TaskModel, TaskName
-from headwater.finetuning.model.batches import Batch, collate, inference_batches
+from headwater.finetuning import Batch, Encoded, ExampleSampler, FinetuneConfig, Labels, TaskModel, TaskName
+from headwater.finetuning.model.batches import collate, inference_batches
 from headwater.finetuning.model.head import l2, l3
 from headwater.model import ModelConfig, build_model
 from headwater.training import Trainer
@@ -198,7 +198,7 @@ def test_an_update_is_that_of_the_code() -> None:
 
 def test_the_rate_is_the_papers_and_rises_for_narrower_models() -> None:
     def rate(config: FinetuneConfig, width: int, **record: Any) -> float:
-        return config.peak_rate(ModelConfig(width=width, heads=1, **record))
+        return config.peak_rate(ModelConfig(width=width, heads=1, **record))[0]
 
     assert rate(FinetuneConfig(), PAPER_WIDTH) == 6.25e-5
     rates = [rate(FinetuneConfig(), width) for width in (1_600, 768, 384, 320, 192, 128)]

@@ -18,7 +18,7 @@ from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import learn_labels
 from headwater.finetuning.rows.read import read_table
 from headwater.finetuning.rows.row import Usable, usable
-from headwater.finetuning.rows.split import also_trained_on, describe, split
+from headwater.finetuning.rows.split import also_trained_on, copies_of, describe, keys_of, split
 from headwater.reading import open_table
 
 ROWS = [('a "quoted", text', "yes"), ("two\twords", "no"), ("자\u2028막", "yes")]
@@ -88,10 +88,6 @@ def test_numbered_answers_count_from_what_the_training_rows_show() -> None:
     assert learn_labels(zero, "choice", None, "it").first_answer == 0
     middle = [Raw(("", "q", "x", "y", "z"), number, number) for number in (1, 2)]
     assert learn_labels(middle, "choice", None, "it").first_answer == 0, "no label is the number of answers"
-    from_0 = Labels(target="answer")  # of a model that is continued
-    assert [from_0.extended(rows, "it").first_answer for rows in (one, zero, middle)] == [1, 0, 0]
-    from_1 = Labels(target="answer", first_answer=1)
-    assert [from_1.extended(rows, "it").first_answer for rows in (one, zero, middle)] == [1, 0, 1]
 
 
 def test_a_label_names_an_answer_by_number_letter_or_text() -> None:
@@ -195,13 +191,16 @@ def test_notes_before_training_count_the_rows() -> None:
     assert (len(checked.rows), checked.empty, checked.unlabelled) == (3, 1, 1)
     labels = Labels(target="class", names=["x", "y"])
     targets = labels.targets(checked.rows, "it")
-    figures, notes = describe(checked, usable(validation, "classify", "validation"), labels, targets)
-    assert figures["classes"] == {"x": 1, "y": 2}
-    assert figures["duplicates_with_validation"] == 1
-    assert figures["duplicates_within_training"] == 1
-    assert any("row 1" in note and "also in training" in note for note in notes)
-    assert also_trained_on("test", validation, {("d",)}) == [
-        "1 of 2 test rows are also in training (the first is row 2): metrics on them are too good"
+    parts = {"training": checked, "validation": usable(validation, "classify", "validation")}
+    classes, notes = describe(parts, labels, targets, [])
+    assert classes == {"x": 1, "y": 2}
+    assert "skipped in training: 1 row without text, 1 without a label" in notes
+    copied, contradicting = copies_of(checked.rows, keys_of(checked.rows), targets, labels)
+    assert copied.startswith("1 training rows repeat the text of another")
+    assert "row 3 and row 1 first" in contradicting
+    assert also_trained_on("test", validation, {"d"}) == [
+        "1 of 2 test rows are also in training, equal but for case, white space and punctuation (the first is row "
+        "2): metrics on them are too good"
     ]
     assert any("1 row without text, 1 without a label" in note for note in notes)
     assert any("only one training row: 'x'" in note for note in notes)
@@ -382,13 +381,16 @@ def test_true_is_one_label_in_json_and_csv(tmp_path: Path) -> None:
     labels = learn_labels(table, "classify", None, "t")
     assert labels.names == ["FALSE", "True"]
     assert labels.targets(objects, "t").tolist() == [1, 0]
-    earlier = Labels(target="class", names=["False", "True"])  # as a folder of an earlier version has them
-    assert earlier.targets([*table, *objects], "t").tolist() == [1, 0, 1, 0]
 
 
 def test_rows_with_lost_characters_are_counted() -> None:
     rows = [Raw(("half \ufffd of a sign",), "a", 1), Raw(("whole",), "b", 2)]
-    _, notes = describe(Usable(rows), Usable(rows[1:]), Labels(target="class", names=["a", "b"]), np.arange(2.0))
+    _, notes = describe(
+        {"training": Usable(rows), "validation": Usable(rows[1:])},
+        Labels(target="class", names=["a", "b"]),
+        np.arange(2.0),
+        [],
+    )
     assert "1 row in training with U+FFFD, in place of lost characters" in notes
     assert not any("FFFD" in note for note in notes if "validation" in note)
 
@@ -412,4 +414,4 @@ def test_a_decimal_comma_and_labels_in_two_cases_are_named() -> None:
         learn_labels([Raw(("a",), "10,000원", 1)], "similarity", "score", "t")
     given = Usable([Raw(("a",), "Good", 1), Raw(("b",), "good", 2)])
     labels = Labels(target="class", names=["Good", "good"])
-    assert any("'Good', 'good'" in note for note in describe(given, given, labels, np.arange(2.0))[1])
+    assert any("'Good', 'good'" in note for note in describe({"training": given}, labels, np.arange(2.0), [])[1])

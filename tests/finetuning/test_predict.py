@@ -14,7 +14,7 @@ import pytest
 
 from headwater.cli.main import main
 from headwater.errors import DataError, FolderError, UsageError
-from headwater.finetuning import Classifier, FinetuneConfig, FineTuned, finetune, predict_file
+from headwater.finetuning import FinetuneConfig, FineTuned, finetune, predict_file
 from headwater.inference import load
 from headwater.reading import open_table
 from headwater.tokenizer import TASK_TOKENS
@@ -171,17 +171,6 @@ def test_a_threshold_leaves_unsure_rows_empty(tuned: Path, tmp_path: Path) -> No
     assert [row["probabilities"] for row in sure] == [row["probabilities"] for row in rows]
 
 
-def test_a_label_that_a_spreadsheet_would_run_is_named(base: Path, tmp_path: Path, capsys: Any) -> None:
-    labels = ['=HYPERLINK("http://a.org")', "-1"] * 20
-    texts = [f"{'fine' if n % 2 else 'dull'} film {n}" for n in range(40)]
-    Classifier(base, epochs=1, device="cpu").fit(texts, labels).save(tmp_path / "model")
-    (tmp_path / "rows.csv").write_text("text\na film\n", encoding="utf-8")
-    for form, warned in (("csv", 1), ("jsonl", 0)):
-        out = str(tmp_path / f"out.{form}")
-        assert main(["predict", "--model", str(tmp_path / "model"), str(tmp_path / "rows.csv"), "--out", out]) == 0
-        assert capsys.readouterr().err.count("as a formula") == warned
-
-
 def test_what_is_measured_is_what_is_predicted(base: Path, tuned: Path, tmp_path: Path) -> None:
     """Whatever the precision of the training."""
     train = tuned.with_name("train.csv")
@@ -192,26 +181,6 @@ def test_what_is_measured_is_what_is_predicted(base: Path, tuned: Path, tmp_path
     lines = (tmp_path / "out" / "predictions-validation.jsonl").read_text().splitlines()
     for measured, row in zip(map(json.loads, lines), predicted, strict=True):
         assert measured["probabilities"] == pytest.approx(row["probabilities"], abs=1e-5)
-
-
-def test_the_second_choice_is_written(base: Path, tuned: Path, tmp_path: Path, sentences: Any) -> None:
-    file = tmp_path / "rows.csv"
-    file.write_text("review\na lovely film\nthe plot\n")
-    for row in predicted(tuned, file):
-        first, second = sorted(row["probabilities"].items(), key=lambda one: -one[1])
-        assert (row["prediction"], row["confidence"]) == first
-        assert (row["second"], row["second_confidence"]) == second
-    texts, _ = sentences(30)
-    names = [("bad", "good", "odd")[n % 3] for n in range(30)]
-    Classifier(base, epochs=0.1, device="cpu").fit(texts, names).save(tmp_path / "three")
-    rows = tmp_path / "texts.csv"
-    rows.write_text("text\na lovely film\n")
-    ((whole,), (two,)) = (
-        predicted(tmp_path / "three", rows, name, top=top) for name, top in (("all.jsonl", 0), ("two.csv", 2))
-    )
-    ranked = sorted(whole["probabilities"].items(), key=lambda one: -one[1])
-    assert list(two) == ["text", "prediction", "confidence", "second", "second_confidence", "probabilities"]
-    assert [*json.loads(two["probabilities"]).items()] == ranked[:2]
 
 
 def test_a_table_of_other_labels_has_no_accuracy(tuned: Path, tmp_path: Path, capsys: Any) -> None:

@@ -26,6 +26,7 @@ NOT_OF_TEXTS = {
     "check_classifiers_train": "a text has no number of features to compare",
     "check_dtype_object": "a row is text, not an object that must be a number",
     "check_complex_data": "a row is text, not a complex number",
+    "check_class_weight_classifiers": "classes are balanced, or weighed by row",
     "check_sample_weight_equivalence_on_dense_data": "removed rows change the order of rows and the held-out part",
     "check_regressors_no_decision_function": "a regressor has the probabilities of its levels",
 }
@@ -40,6 +41,23 @@ def _text(values: Any) -> str:
     return " ".join(f"{value:.1f}" if isinstance(value, float) else str(value) for value in values)
 
 
+class Tiny:
+    """What an estimator reads of a loaded language model."""
+
+    def __init__(self) -> None:
+        shape = {"vocabulary": _tokenizer().vocabulary_size, "width": 8, "layers": 1, "heads": 1, "context": 64}
+        self.model, self.tokenizer = build_model(preset("gpt2-pico", **shape), seed=1), _tokenizer()
+
+    def __repr__(self) -> str:
+        return "Tiny()"
+
+    def __reduce__(self) -> Any:
+        return Tiny, ()
+
+
+TINY = Tiny()
+
+
 class OfNumbers:
     """Reads each row of a table of numbers as the texts of a row."""
 
@@ -49,10 +67,6 @@ class OfNumbers:
 
     def texts_of(self, row: list[Any]) -> Any:
         return _text(row)
-
-    def _base(self) -> Any:
-        shape = {"vocabulary": _tokenizer().vocabulary_size, "width": 8, "layers": 1, "heads": 1, "context": 64}
-        return build_model(preset("gpt2-pico", **shape), seed=1), _tokenizer()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc]
@@ -88,8 +102,8 @@ class Similarity(Pairs, hw.Similarity):
     pass
 
 
-ESTIMATORS = [cls("tiny", **FAST) for cls in (Classifier, Regressor)]
-OF_PAIRS = [cls("tiny", **FAST) for cls in (Entailment, Similarity)]
+ESTIMATORS = [cls(TINY, **FAST) for cls in (Classifier, Regressor)]
+OF_PAIRS = [cls(TINY, **FAST) for cls in (Entailment, Similarity)]
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
@@ -106,7 +120,7 @@ def test_scikit_learn_accepts_estimators_of_pairs(estimator: Any, check: Any) ->
 
 
 def test_weights_count_rows_in_the_score() -> None:
-    classifier = OfTexts("tiny", **FAST).fit(["a", "b", "c", "a a"] * 4, [0, 1, 0, 1] * 4)
+    classifier = OfTexts(TINY, **FAST).fit(["a", "b", "c", "a a"] * 4, [0, 1, 0, 1] * 4)
     predicted = classifier.predict(["a", "b"])
     truth = [predicted[0], 1 - predicted[1]]
     assert classifier.score(["a", "b"], truth) == 0.5
@@ -122,4 +136,4 @@ def test_weights_count_rows_in_the_score() -> None:
     ],
 )
 def test_scikit_learn_accepts_several_labels(check: Any) -> None:
-    check("Classifier", Classifier("tiny", multi_label=True, **FAST))
+    check("Classifier", Classifier(TINY, multi_label=True, **FAST))

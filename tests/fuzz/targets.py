@@ -345,7 +345,6 @@ def _server() -> Callable[[str, bytes], int]:
     """An application with a tiny model and classifier, called without sockets: (path, body) -> status."""
     import headwater as hw
     from headwater.finetuning import FineTuned, Labels, TaskModel
-    from headwater.finetuning.rows.columns import Columns
     from headwater.inference import LanguageModel
     from headwater.model import build_model, preset
     from headwater.serve import ServeConfig
@@ -356,7 +355,7 @@ def _server() -> Callable[[str, bytes], int]:
     config = preset("gpt2-pico", vocabulary=tokenizer.vocabulary_size, context=32, width=16, layers=1, heads=2)
     labels = Labels(target="class", names=["sea", "stone"])
     head = TaskModel(build_model(config, seed=2), "classify", 2, dropout=0.1)
-    fine_tuned = FineTuned(head.eval(), tokenizer, "classify", labels, Columns())
+    fine_tuned = FineTuned.of(head.eval(), tokenizer, labels)
     served = Served("m", LanguageModel(head.model, tokenizer, slots=4), fine_tuned)
     app = create_app([served], ServeConfig(host="0.0.0.0", tokens=2048, seconds=20.0))
     loop = asyncio.new_event_loop()

@@ -82,6 +82,7 @@ def world(tmp_path: Path) -> Path:
     for name, scratch, value in (("scratch", True, 0.4), ("tuned", False, 0.6)):
         metrics = {
             "task": "classify",
+            "target": "class",
             "metric": "accuracy",
             "value": value,
             "interval": [value - 0.1, value + 0.1],
@@ -226,7 +227,14 @@ def test_folders_of_one_command_are_listed_under_it() -> None:
 
 
 def test_two_tasks_of_one_file_are_two_tables(world: Path) -> None:
-    scores = {"task": "classify", "metric": "pearson", "value": 0.3, "interval": [0.2, 0.4], "count": 99}
+    scores = {
+        "task": "classify",
+        "target": "score",
+        "metric": "pearson",
+        "value": 0.3,
+        "interval": [0.2, 0.4],
+        "count": 99,
+    }
     inputs = {"model": world / "run", "train": world / "corpus" / "text.txt"}
     fill(world / "scored", "model", {"metrics.json": json.dumps(scores)}, inputs)
     found = read_content([world / "tuned", world / "scored", world / "scratch"])

@@ -17,7 +17,6 @@ import torch
 
 import headwater as hw
 from headwater.finetuning import FineTuned, Labels, TaskModel, TaskName
-from headwater.finetuning.rows.columns import Columns
 from headwater.model import build_model, preset, save_model
 from headwater.serve import ServeConfig
 from headwater.serve.opening import open_models
@@ -129,7 +128,7 @@ def task_folders(base_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
             for parameter in model.head.parameters():
                 parameter.copy_(torch.randn(parameter.shape, generator=generator))
         folders[task] = tmp_path_factory.mktemp(task)
-        FineTuned(model.eval(), tokenizer, task, labels, Columns()).save(folders[task])
+        FineTuned.of(model.eval(), tokenizer, labels).save(folders[task])
     return {**folders}
 
 

@@ -21,12 +21,13 @@ from headwater.errors import DataError, UsageError, suggest
 from headwater.evaluation import read_json_rows
 from headwater.finetuning import (
     METRICS,
+    Build,
     FinetuneConfig,
     FineTuned,
     Raw,
     TaskName,
-    arrange_parts,
-    measure_probabilities,
+    arrange_rows,
+    measure_decisions,
     run_stage,
 )
 from headwater.storage import Stage, open_folder, write_json_lines
@@ -49,6 +50,7 @@ class Variant:
     title: str
     model: str = "gpt1"
     changes: Mapping[str, Any] = field(default_factory=dict)
+    build: Build | None = None
 
 
 # GPT-1, table 5. "Without pre-training" changes that alone: the auxiliary objective stays.
@@ -142,8 +144,8 @@ def _tuned(
             out,
             tables_of(rows),
             model=model,
-            tokenizer=None,
             inputs={"rows": rows},
+            build=variant.build,
             progress=laboratory.progress,
         )
     return out, config, metrics, rows
@@ -194,13 +196,13 @@ def training_score(
     out, config, _, rows = _tuned(laboratory, benchmark, FULL, seed, layers)
 
     def measure() -> dict[str, float]:
-        learned = arrange_parts(config, tables_of(rows)).train.rows
+        learned = arrange_rows(config, tables_of(rows)).divided(config, crossed=False).train.rows
         chosen = [learned[int(index)] for index in evenly_placed(len(learned), count)]
         tuned = FineTuned.load(out, device=choose_device(laboratory.device, training=False))
         encoded = tuned.encode(chosen, tuned.labels, "train")
-        measured = measure_probabilities(tuned, encoded.targets, tuned.probabilities(encoded))[
-            _benchmark(benchmark).metric
-        ]
+        labels, decided = tuned.labels, tuned.decide(tuned.probabilities(encoded))
+        figures = measure_decisions(labels.target, encoded.targets, decided, labels.outputs)
+        measured = figures[_benchmark(benchmark).metric]
         low, high = measured["interval"]
         return {"value": measured["value"], "error": (high - low) / (2 * NORMAL), "examples": len(chosen)}
 

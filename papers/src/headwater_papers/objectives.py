@@ -39,6 +39,7 @@ from headwater_papers.labelled import (
 )
 from headwater_papers.laboratory import Laboratory
 from headwater_papers.paper_tables import TABLES
+from headwater_papers.relatives.frozen import build_frozen
 from headwater_papers.scale import Scale, trainings
 from headwater_papers.setup import describe, parameters, training_notes
 from headwater_papers.tuned_tables import (
@@ -54,15 +55,15 @@ from headwater_papers.tuned_tables import (
     variant_rows,
 )
 
-_FEATURES = {"freeze": True, "task_model": "lstm", "learning_rate": 1e-3}
+_FEATURES = {"learning_rate": 1e-3, "lambda_lm": 0.0, "precision": "fp32"}  # the head has no language model
 # Three are as in table 5, and the same folders.
 GPT = replace(FULL, title="GPT, fine-tuned")
 GPT_SCRATCH = replace(NO_PRETRAINING, title="GPT, from scratch")
 LSTM_TUNED = replace(LSTM, title="LSTM, fine-tuned")
-GPT_FEATURES = Variant("gpt-features", "GPT, features", changes=_FEATURES)
+GPT_FEATURES = Variant("gpt-features", "GPT, features", changes=_FEATURES, build=build_frozen)
 BERT = Variant("bert", "BERT, fine-tuned", model="bert")
-BERT_FEATURES = Variant("bert-features", "BERT, features", model="bert", changes=_FEATURES)
-ELMO_FEATURES = Variant("elmo-features", "ELMo, features", model="elmo", changes=_FEATURES)
+BERT_FEATURES = Variant("bert-features", "BERT, features", model="bert", changes=_FEATURES, build=build_frozen)
+ELMO_FEATURES = Variant("elmo-features", "ELMo, features", model="elmo", changes=_FEATURES, build=build_frozen)
 BERT_SCRATCH = Variant("bert-scratch", "BERT, from scratch", model="bert", changes={"from_scratch": True})
 LEARNERS = (GPT, GPT_FEATURES, BERT, BERT_FEATURES, ELMO_FEATURES, LSTM_TUNED, GPT_SCRATCH, BERT_SCRATCH)
 # At equal seconds these two stay as they are: the budget is the time of GPT's fine-tuning.
@@ -319,7 +320,7 @@ def _costs_of_training(laboratory: Laboratory, table: Table, terms: str, times: 
 def _added(variant: Variant, scores: Sequence[FinetunedScore], width: int) -> int:
     """Return the parameters that a task adds: the head and, unless the base is frozen, three tokens."""
     head = sum(tensor.numel() for tensor in read_tensors(scores[0].folder / "head.safetensors").values())
-    return head + (0 if "freeze" in variant.changes else 3 * width)
+    return head + (0 if variant.build is not None else 3 * width)
 
 
 def _published(learner: str, name: str) -> float | None:

@@ -24,7 +24,7 @@ from headwater.finetuning import (
     FineTuned,
     Raw,
     TaskModel,
-    arrange_parts,
+    arrange_rows,
     build_trainer,
 )
 from headwater.model import IGNORE, build_model, load_model
@@ -91,7 +91,7 @@ def train_with(
     context: the tokens of a sequence, at most the base's.
     """
     place = choose_device(device)
-    parts = arrange_parts(config, tables)
+    parts = arrange_rows(config, tables).divided(config, crossed=False)
     tokenizer = Tokenizer.load(base).with_task_tokens()
     seed = config.seed
     model = TaskModel(
@@ -102,9 +102,11 @@ def train_with(
         seed=seed + 1,
         delimiter=tokenizer.task_tokens.delimiter,
     )
-    fine_tuned = FineTuned(model, tokenizer, config.task, parts.labels)
-    tests = [row for rows in parts.tests.values() for row in rows if row.label is not None]
-    tests = tests or parts.validation.rows  # a server has the labels of the test part
+    fine_tuned = FineTuned.of(model, tokenizer, parts.labels)
+    tests = [row for part in parts.tests.values() for row in part.rows if row.label is not None]
+    tests = tests or (
+        parts.validation.rows if parts.validation else []
+    )  # a server has the labels of the test part
     train, test = (fine_tuned.encode(rows, parts.labels) for rows in (parts.train.rows, tests))
     short = train.cut > 0
     if choices.half:

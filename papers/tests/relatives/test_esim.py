@@ -1,19 +1,17 @@
-"""The task model over ELMo's features: it compares two texts, ignores padding, and is saved and loaded."""
+"""The task model over ELMo's features: it compares two texts, ignores padding, and leaves the base unchanged."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from headwater import Classifier, Entailment
-from headwater.errors import UsageError
-from headwater.finetuning import FinetuneConfig, FineTuned, Raw, finetune
-from headwater.model import build_model, preset, save_model
+from headwater.finetuning import FinetuneConfig, Raw, TaskName, run_stage
+from headwater.model import build_model, load_model, preset, save_model
 from headwater.tokenizer import Tokenizer
 from headwater_papers.relatives.esim import RecurrentReader
+from headwater_papers.relatives.frozen import build_frozen
 
 WORDS = ["film", "story", "plot", "dull", "great"]
 PAIRS = [(a, b) for a in WORDS for b in WORDS] * 4
@@ -29,45 +27,20 @@ def base(tmp_path: Path) -> Path:
     return tmp_path / "base"
 
 
-def test_the_recurrent_task_model_learns_to_compare_two_texts(base: Path, tmp_path: Path) -> None:
-    table = tmp_path / "pairs.csv"
-    rows = [f"{a},{b},{label}\n" for (a, b), label in zip(PAIRS, SAME, strict=True)]
-    table.write_text("premise,hypothesis,label\n" + "".join(rows), encoding="utf-8")
-    keys = {
-        "task": "entail",
-        "freeze": True,
-        "task_model": "lstm",
-        "class_weight": "balanced",
-        "precision": "bf16",
-    }
-    config = FinetuneConfig.build(keys | {"learning_rate": 1e-2, "epochs": 10})
-    finetune(config, tmp_path / "tuned", model=base, train=table, validation=table)
-    tuned = FineTuned.load(tmp_path / "tuned")
-    assert isinstance(tuned.model.head.reader, RecurrentReader)
-    found = tuned.predict(Raw(pair, None, row) for row, pair in enumerate(PAIRS))
-    right = [one.label == label for one, label in zip(found, SAME, strict=True)]
-    assert sum(right) > 0.9 * len(right)
-
-
-def test_an_estimator_saves_and_loads_its_task_model(base: Path, tmp_path: Path) -> None:
-    estimator = Entailment(base, freeze=True, task_model="lstm", epochs=1).fit(PAIRS[:25], SAME[:25])
-    estimator.save(tmp_path / "saved")
-    again = Entailment.load(tmp_path / "saved")
-    assert again.get_params()["task_model"] == "lstm"
-    np.testing.assert_array_equal(again.predict_proba(PAIRS), estimator.predict_proba(PAIRS))
-
-
-def test_one_text_is_read_by_the_bi_lstm_alone(base: Path) -> None:
-    texts = [f"{a} {b}" for a, b in PAIRS]
-    classifier = Classifier(base, freeze=True, task_model="lstm", epochs=20, learning_rate=1e-2)
-    assert (
-        classifier.fit(texts, [b == "dull" for _, b in PAIRS]).score(texts, [b == "dull" for _, b in PAIRS]) > 0.9
-    )
-
-
-def test_a_recurrent_task_model_needs_a_frozen_base() -> None:
-    with pytest.raises(UsageError, match="needs freeze"):
-        FinetuneConfig.build({"task_model": "lstm"}, source="test")
+@pytest.mark.parametrize("task", ["entail", "classify"])
+def test_the_task_model_learns_over_a_frozen_base(base: Path, tmp_path: Path, task: TaskName) -> None:
+    rows = [
+        Raw(pair, label, n) if task == "entail" else Raw((" ".join(pair),), pair[1] == "dull", n)
+        for n, (pair, label) in enumerate(zip(PAIRS, SAME, strict=True), 1)
+    ]
+    keys = {"learning_rate": 1e-2, "epochs": 10, "lambda_lm": 0.0, "precision": "fp32", "baseline": False}
+    config = FinetuneConfig.build({"task": task, "class_weight": "balanced", **keys})
+    tables = dict.fromkeys(("train", "validation"), ("rows", rows))
+    metrics = run_stage(config, tmp_path / "tuned", tables, model=base, inputs={}, build=build_frozen)
+    assert metrics["value"] > 0.9
+    unchanged = load_model(base).state_dict()
+    tuned = load_model(tmp_path / "tuned").state_dict()
+    assert all((tuned[name][: len(value)] == value).all() for name, value in unchanged.items())
 
 
 @pytest.mark.parametrize("texts", [1, 2])

@@ -38,9 +38,6 @@ def predict(
     threshold: Annotated[
         float, typer.Option(help="Leave the prediction empty below this probability.", min=0, max=1)
     ] = 0.0,
-    top: Annotated[
-        int, typer.Option(help="Write the probabilities of the K most probable classes alone.", min=0)
-    ] = 0,
     device: Device = "auto",
     limit: Limit = None,
     as_json: AsJson = False,
@@ -62,7 +59,6 @@ def predict(
         encoding=encoding,
         bom=bom,
         threshold=threshold,
-        top=top,
         device=device,
         progress=terminal_progress(),
     )

@@ -1,51 +1,50 @@
 from .estimators import Classifier, Entailment, MultipleChoice, Regressor, Similarity
-from .forecast import forecast, show_examples
 from .learning.config import FinetuneConfig
-from .learning.parts import arrange_parts
-from .learning.train import build_trainer, measure_probabilities
-from .model.batches import ExampleSampler
-from .model.export import export_classifier
-from .model.features import FrozenTaskModel
+from .learning.fit import Build
+from .learning.parts import arrange_rows
+from .learning.train import build_trainer, train_task
+from .model.batches import Batch, ExampleSampler
 from .model.fine_tuned import FineTuned, Prediction
-from .model.head import TaskModel
+from .model.head import TaskModel, TaskOutput
 from .model.inputs import Encoded
 from .predict import predict_file
 from .results.explanation import explain
-from .results.metrics import METRICS, confusion_matrix, matthews
-from .results.report import result_lines
+from .results.metrics import METRICS, confusion_matrix, matthews, measure_decisions
 from .rows.labels import Labels
 from .rows.row import MetricName, Raw, TaskName
+from .show import ShownExample, show_examples
 from .stage import finetune, run_stage
 
 __all__ = [
     "METRICS",
+    "Batch",
+    "Build",
     "Classifier",
     "Encoded",
     "Entailment",
     "ExampleSampler",
     "FineTuned",
     "FinetuneConfig",
-    "FrozenTaskModel",
     "Labels",
     "MetricName",
     "MultipleChoice",
     "Prediction",
     "Raw",
     "Regressor",
+    "ShownExample",
     "Similarity",
     "TaskModel",
     "TaskName",
-    "arrange_parts",
+    "TaskOutput",
+    "arrange_rows",
     "build_trainer",
     "confusion_matrix",
     "explain",
-    "export_classifier",
     "finetune",
-    "forecast",
     "matthews",
-    "measure_probabilities",
+    "measure_decisions",
     "predict_file",
-    "result_lines",
     "run_stage",
     "show_examples",
+    "train_task",
 ]

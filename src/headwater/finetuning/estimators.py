@@ -1,22 +1,340 @@
-"""The four inputs of GPT-1 as estimators, and a regressor: each defines its rows and labels."""
+"""The four inputs of GPT-1 as estimators, and a regressor, with scikit-learn's conventions.
+
+    clf = hw.Classifier().fit(texts, labels)
+    clf.predict(texts); clf.predict_proba(texts); clf.save(folder); hw.Classifier.load(folder)
+
+Parameters are stored unchanged and learned attributes end in an underscore, so `clone`, `cross_val_score`,
+`GridSearchCV` and `Pipeline` work. Texts are lists, NumPy arrays, pandas or polars columns.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import ClassifierTags, RegressorTags
 
+from headwater import shipped
+from headwater.config import Config
+from headwater.device import choose_device
 from headwater.display import counted
-from headwater.errors import DataError
-from headwater.finetuning.estimator import Estimator
-from headwater.finetuning.model.fine_tuned import FineTuned
-from headwater.finetuning.rows.arrays import as_label_sets, as_list
+from headwater.errors import DataError, FolderError, MismatchError, UsageError
+from headwater.finetuning.learning.bases import choose_base, open_base
+from headwater.finetuning.learning.config import FinetuneConfig, Recipe
+from headwater.finetuning.learning.fit import encode, fit
+from headwater.finetuning.learning.parts import arrange_rows
+from headwater.finetuning.learning.train import Reporter
+from headwater.finetuning.model.fine_tuned import FineTuned, parse_part
+from headwater.finetuning.model.inputs import Encoded
+from headwater.finetuning.results.explanation import explain
+from headwater.finetuning.results.metrics import pearson
+from headwater.finetuning.rows.arrays import (
+    as_label_sets,
+    as_labels,
+    as_list,
+    checked_labels,
+    checked_weights,
+    is_missing,
+    require_one_each,
+    training_weights,
+)
 from headwater.finetuning.rows.labels import Labels, learn_labels
-from headwater.finetuning.rows.row import Raw, Target, TaskName
-from headwater.training import OnUpdate
+from headwater.finetuning.rows.row import Raw, Target, TaskName, class_name, original_base
+from headwater.reading import compose, read_json
+from headwater.storage import SILENT, PlainProgress, Stage, require_absent, write_json
+from headwater.training import OnUpdate, TrainingPrecision
+
+ESTIMATOR_FILE = "estimator.json"
+_OWN = {"base", "verbose", "multi_label"}  # parameters that are not keys of FinetuneConfig
+
+
+class _Saved(Config):
+    """The content of ESTIMATOR_FILE."""
+
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    classes: list[str | bool | int | float] = Field(default_factory=list)
+    indicator: bool = False
+
+
+class NotFitted(UsageError, NotFittedError):  # type: ignore[misc]
+    """An estimator was used before `fit`."""
+
+
+@dataclass(eq=False, repr=False)
+class Estimator(BaseEstimator):  # type: ignore[misc]
+    """What the five estimators have in common. Use one of them.
+
+    base: a model folder, a model that ships, the encoder "minilm", or what `hw.load` returned; None for the best
+    of those of this machine, see `base_`. recipe: "auto", the mixture of TF-IDF, the base's features and the tuned
+    base, see `weights_`; "tfidf", "probe", "lp-ft" or "gpt1", the paper's, for one of them. The other parameters
+    are those of `headwater finetune`, with the recipe's defaults for None. validation_share: the share of the
+    rows that is held out; by default none of few rows, and a tenth of many. class_weight: "balanced". verbose:
+    print the progress on stderr.
+    """
+
+    task: ClassVar[TaskName]
+    fixed_target: ClassVar[Target | None] = "class"  # None: a parameter decides it
+
+    base: Any = None
+    _: KW_ONLY
+    recipe: Recipe = "auto"
+    epochs: float | None = None
+    learning_rate: float | None = None
+    batch_size: int = 32
+    lambda_lm: float = 0.5
+    dropout: float = 0.1
+    validation_share: float | None = None
+    patience: int | None = None
+    from_scratch: bool = False
+    class_weight: Literal["balanced"] | None = None
+    precision: TrainingPrecision = "auto"
+    device: str = "auto"
+    verbose: bool = False
+    seed: int = 1
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, on_update: OnUpdate | None = None) -> Self:
+        """Learn rows X with labels y; return self.
+
+        sample_weight: the weight of each row in the loss. on_update: called after every update of a training with
+        its step, loss, learning rate and other figures, as a dictionary.
+
+        Raises DataError, naming the row, for rows that cannot be learned from.
+        """
+        config, y = self._config(), self._labels_of(y)
+        progress = PlainProgress() if self.verbose else SILENT
+        names, rows = checked_labels(y, self._target()), self._rows(X)
+        require_one_each(len(rows), len(names))
+        if len(rows) == 1:
+            raise DataError("there is only one sample", expected="rows to train on and rows to measure on")
+        labelled = [replace(row, label=name) for row, name in zip(rows, names, strict=True)]
+        classes: npt.NDArray[Any] | None = None
+
+        def learn(usable: list[Raw]) -> Labels:
+            nonlocal classes
+            labels, classes = self._learn_labels(usable, y)
+            return labels
+
+        parts = arrange_rows(config, {"train": ("X", labelled)}, learn)
+        base = choose_base(config, parts, progress)[0] if self.base is None else open_base(config, self.base)
+        weights = training_weights(sample_weight, len(rows), parts.train.rows)
+        examples = encode(parts, base, config, weights)
+        self._warn_of(rows, examples.seen, len(rows) - len(parts.train.rows))
+        fitted = fit(examples, config, Reporter(progress, on_update=on_update))
+        self.fine_tuned_, self.classes_ = fitted.model, classes
+        self.recipe_, self.weights_, self.base_ = fitted.recipe, fitted.weights, base.name
+        self.learning_rate_ = fitted.training.learning_rate if fitted.training else None
+        self.curve_ = fitted.training.curve if fitted.training else []
+        self.n_features_in_ = 1
+        return self
+
+    def explain(self, X: Any) -> list[list[dict[str, Any]] | None]:
+        """Return for each row which words changed its prediction, as the server's /classify with `explain`.
+
+        Of each part of a text, in order: {"segment": the number of the text in the row, "text", "change": the
+        probability (or score) of the prediction with it minus that without it}. None for a row without text.
+        """
+        fine_tuned, rows = self._fitted(), self._rows(X)
+        return [
+            None
+            if prediction.label is None
+            else [piece.to_dict() for piece in explain(fine_tuned, row.segments, prediction.output)]
+            for row, prediction in zip(rows, fine_tuned.predict(rows), strict=True)
+        ]
+
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float32]:
+        """Return (rows, classes), as `classes_`; for scores (rows, levels); for choices (rows, most answers).
+
+        Warns of rows without text, whose probabilities mean nothing, and of rows that were cut (`n_cut_`).
+        """
+        rows, fine_tuned = self._rows(X), self._fitted()
+        if not rows:
+            return np.zeros((0, fine_tuned.labels.outputs), dtype=np.float32)
+        encoded = fine_tuned.encode(rows)
+        self._warn_of(rows, encoded, 0)
+        return fine_tuned.probabilities(encoded)
+
+    def _warn_of(self, rows: list[Raw], encoded: Encoded, left_out: int) -> None:
+        """Set `n_cut_` and `n_without_text_`, and warn if they are not 0."""
+        self.n_cut_ = int(np.count_nonzero(encoded.cut))
+        self.n_without_text_ = left_out or sum(row.is_empty(self.task) for row in rows)
+        if self.n_cut_ and ({*self._cutting()} & {"probe", "lp-ft", "gpt1"}):
+            first = rows[int(np.flatnonzero(encoded.cut)[0])].row if not left_out else 0
+            where = f", the first of them row {first:,}" if first else ""
+            warnings.warn(
+                f"{counted(self.n_cut_, 'text')} did not fit the base's context and lost their ends{where}",
+                stacklevel=3,
+            )
+        if self.n_without_text_:
+            what = "left out" if left_out else "predicted as any empty text is"
+            warnings.warn(f"{counted(self.n_without_text_, 'row')} without text: {what}", stacklevel=3)
+
+    def _cutting(self) -> list[str]:
+        return list(self.weights_) if hasattr(self, "weights_") else ["probe"]
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return (rows,): the most probable class, as in y; the expected score; or the answer's number, from 0."""
+        probabilities = self.predict_proba(X)
+        fine_tuned = self._fitted()
+        decided = fine_tuned.decide(probabilities)
+        if fine_tuned.labels.target == "score":
+            return decided
+        chosen = decided.astype(np.int64)
+        by_class = self.classes_ is not None and fine_tuned.labels.target != "answer"
+        predicted: npt.NDArray[Any] = np.asarray(self.classes_)[chosen] if by_class else chosen
+        return predicted
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy on labelled rows; Pearson's correlation for scores. sample_weight: of each row.
+
+        Rows without text are not measured. Of several labels all must be right.
+        """
+        fine_tuned, rows = self._fitted(), self._rows(X)
+        truth = checked_labels(self._labels_of(y, self.classes_), self._target())
+        require_one_each(len(rows), len(truth))
+        weights = np.ones(len(truth)) if sample_weight is None else checked_weights(sample_weight, len(truth))
+        places = [place for place, row in enumerate(rows) if not row.is_empty(self.task)]
+        if not places:
+            raise DataError("no row of X has a text", expected="rows to measure on")
+        labelled = [replace(rows[place], label=truth[place]).composed() for place in places]
+        if self._target() == "score":
+            decided = fine_tuned.decide(fine_tuned.probabilities(fine_tuned.encode(labelled)))
+            return float(pearson(np.array([row.label for row in labelled]), decided, weights[places]))
+        pairs = zip(labelled, fine_tuned.predict(labelled), strict=True)
+        if self._target() == "answer":
+            right = [row.label == one.output for row, one in pairs]
+        else:
+            right = [one.label is not None and fine_tuned.labels.matches(row, one.label) for row, one in pairs]
+        return float(np.average(right, weights=weights[places]))
+
+    def save(self, folder: str | Path) -> None:
+        """Write a new fine-tuned model folder, which `load` and `headwater predict` open on any machine.
+
+        Raises FolderError if the folder exists.
+        """
+        fine_tuned, folder = self._fitted(), Path(folder).expanduser()
+        require_absent(folder)
+        plain = self._config().to_dict()  # with NumPy's numbers inside tables as Python's
+        values = zip(self.get_params(deep=False), as_list(self.get_params(deep=False).values()), strict=True)
+        parameters = {name: plain.get(name, value) for name, value in values if name != "base"}
+        named = self.base if self.base is not None else getattr(self, "base_", None)
+        base = shipped.find(named) if isinstance(named, str | Path) else None
+        learned: dict[str, Any] = {"classes": [] if self.classes_ is None else self.classes_.tolist()}
+        learned |= {"indicator": True} if getattr(self, "indicator_", False) else {}
+        stage = Stage(
+            folder,
+            kind="model",
+            config={"task": self.task, **parameters, **learned},
+            inputs={"base": base} if base is not None and base.is_dir() else {},
+            seed=self.seed,
+        )
+        with stage.write() as work:
+            fine_tuned.save(work)
+            write_json(work / ESTIMATOR_FILE, {"parameters": parameters, **learned})
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Return the estimator that `save` wrote, or one around a folder of `headwater finetune`.
+
+        Its `base` is the model that the folder was fine-tuned from, so that `clone` and `cross_val_score` do not
+        start from weights that saw the rows; None if that is not recorded. Raises MismatchError if the folder was
+        fine-tuned for another task.
+        """
+        folder = Path(folder).expanduser()
+        fine_tuned = FineTuned.load(folder, device=choose_device("auto", training=False))
+        labels = fine_tuned.labels
+        parameters = cls._parameters_for(labels.target)
+        if parameters is None or fine_tuned.task != cls.task:
+            regress = fine_tuned.task == "classify" and labels.target == "score"
+            task = "regress" if regress else fine_tuned.task
+            raise MismatchError(f"{folder} was fine-tuned for task {task}", expected=f"that of {cls.__name__}")
+        path = folder / ESTIMATOR_FILE
+        saved = parse_part(_Saved, read_json(path), path) if path.is_file() else _Saved()
+        shared = {k: v for k, v in saved.parameters.items() if k not in {"multi_label", "target"}}
+        try:
+            estimator = cls(original_base(folder)).set_params(**shared | parameters)
+        except ValueError as error:
+            raise FolderError(f"{path} is damaged: {error}") from None
+        estimator.fine_tuned_ = fine_tuned
+        classes = saved.classes or labels.names
+        estimator.classes_ = np.array(classes) if classes else None
+        estimator.weights_ = fine_tuned.description.weights
+        estimator.n_features_in_, estimator.indicator_ = 1, saved.indicator
+        return estimator
+
+    def __sklearn_clone__(self) -> Self:
+        """Return an unfitted estimator that shares the parameters: a loaded base is never changed."""
+        return type(self)(**self.get_params(deep=False))
+
+    def __sklearn_tags__(self) -> Any:
+        tags, scores = super().__sklearn_tags__(), self._target() == "score"
+        tags.estimator_type = "regressor" if scores else "classifier"
+        tags.classifier_tags = None if scores else ClassifierTags(multi_label=self._target() == "labels")
+        tags.regressor_tags = RegressorTags() if scores else None
+        tags.target_tags.required = True
+        tags.input_tags.two_d_array, tags.input_tags.string = False, True
+        return tags
+
+    def _segments(self, row: Any, number: int) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    @classmethod
+    def _parameters_for(cls, target: Target) -> dict[str, Any] | None:
+        """Return the parameters of an estimator of this class for these labels; None if it does not have them."""
+        return {} if target == cls.fixed_target else None
+
+    def _target(self) -> Target:
+        assert self.fixed_target is not None
+        return self.fixed_target
+
+    def _labels_of(self, y: Any, known: npt.NDArray[Any] | None = None) -> list[Any]:
+        """Return labels as a list; `known`: the classes of the columns of an indicator matrix."""
+        return as_labels(y)
+
+    def _learn_labels(self, rows: list[Raw], y: list[Any]) -> tuple[Labels, npt.NDArray[Any] | None]:
+        """Return what the outputs mean, and the classes as in y; answers' numbers from 0; None for scores.
+
+        Classes have the order of `np.unique`, which scikit-learn's metrics assume.
+        """
+        target = self._target()
+        if target == "answer":
+            return Labels(target="answer"), np.arange(max(y) + 1)
+        labels = learn_labels(rows, self.task, target, "y")
+        if target == "score":
+            return labels, None
+        whole = [compose(label) if isinstance(label, str) else label for label in y]
+        by_name = {class_name(label): label for label in whole}
+        classes, order = np.unique(
+            _as_array([by_name[class_name(name)] for name in labels.names]), return_index=True
+        )
+        return replace(labels, names=[labels.names[at] for at in order]), classes
+
+    def _rows(self, X: Any) -> list[Raw]:
+        return [Raw(self._segments(row, number), None, number) for number, row in enumerate(as_list(X), 1)]
+
+    def _config(self) -> FinetuneConfig:
+        parameters = {k: v for k, v in self.get_params(deep=False).items() if k not in _OWN and v is not None}
+        return FinetuneConfig.build(
+            parameters | {"task": self.task, "target": self._target()}, source=type(self).__name__
+        )
+
+    def _fitted(self) -> FineTuned:
+        if not hasattr(self, "fine_tuned_"):
+            raise NotFitted(f"this {type(self).__name__} is not fitted", repair="Call fit(X, y) first")
+        return self.fine_tuned_
+
+
+def _as_array(labels: list[Any]) -> npt.NDArray[Any]:
+    """Return labels as an array that keeps their values: integers beyond int64 as unsigned ones."""
+    whole = all(isinstance(label, int) and not isinstance(label, bool) for label in labels)
+    return np.array(labels, np.uint64 if whole and max(labels) >= 1 << 63 and min(labels) >= 0 else None)
 
 
 class _OneText(Estimator):
@@ -47,28 +365,22 @@ class Classifier(_OneText):
     multi_label: bool = False
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, on_update: OnUpdate | None = None) -> Self:
-        """Fine-tune the base on texts X with labels y; see `Estimator.fit`."""
+        """Learn texts X with labels y; see `Estimator.fit`."""
         self._columns = as_label_sets(y)[1] if self.multi_label else None
         super().fit(X, y, sample_weight, on_update=on_update)
         self.indicator_ = self._columns is not None
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return (rows,) classes, as in y; of several labels (rows,) tuples or (rows, labels) of 0 and 1.
-
-        A row without text has no prediction: None, or NaN in a matrix.
-        """
+        """Return (rows,) classes, as in y; of several labels (rows,) tuples or (rows, labels) of 0 and 1."""
         if not self.multi_label:
             return super().predict(X)
-        probabilities = self.predict_proba(X)
-        decided = self._fitted().decide(probabilities)
-        missing = np.asarray(np.isnan(probabilities).all(axis=1))
+        decided = self._fitted().decide(self.predict_proba(X))
         if self.indicator_:
-            decided[missing] = np.nan
-            return decided if missing.any() else decided.astype(np.int64)
+            return decided.astype(np.int64)
         sets = np.empty(len(decided), dtype=object)
         for row, has in enumerate(decided):
-            sets[row] = None if missing[row] else tuple(np.asarray(self.classes_)[has == 1].tolist())
+            sets[row] = tuple(np.asarray(self.classes_)[has == 1].tolist())
         return sets
 
     @classmethod
@@ -79,23 +391,15 @@ class Classifier(_OneText):
         return "labels" if self.multi_label else "class"
 
     def _labels_of(self, y: Any, known: npt.NDArray[Any] | None = None) -> list[Any]:
-        return (
-            as_label_sets(y, () if known is None else known.tolist())[0]
-            if self.multi_label
-            else super()._labels_of(y)
-        )
-
-    def _learn_labels(
-        self, rows: list[Raw], y: list[Any], start: FineTuned | None
-    ) -> tuple[Labels, npt.NDArray[Any] | None]:
         if not self.multi_label:
-            return super()._learn_labels(rows, y, start)
+            return super()._labels_of(y)
+        return as_label_sets(y, () if known is None else known.tolist())[0]
+
+    def _learn_labels(self, rows: list[Raw], y: list[Any]) -> tuple[Labels, npt.NDArray[Any] | None]:
+        if not self.multi_label:
+            return super()._learn_labels(rows, y)
         given = [label for one in y for label in one] if self._columns is None else self._columns
-        by_name = {self._name(label): label for label in given}
-        if start is not None:
-            labels = start.labels.extended(rows, "y")
-            new = [by_name[name] for name in labels.names[len(start.labels.names) :]]
-            return labels, np.array([*as_list(self.classes_), *new])
+        by_name = {compose(class_name(label)): label for label in given}
         if self._columns is None:
             labels = learn_labels(rows, self.task, "labels", "y")
         else:
@@ -104,10 +408,7 @@ class Classifier(_OneText):
 
 
 class Entailment(Estimator):
-    """Premise and hypothesis to class: X is a column of pairs, or a table of two columns.
-
-    `load` opens a classifier of transformers for pairs too, and `Similarity.load` its regression of pairs.
-    """
+    """Premise and hypothesis to class: X is a column of pairs, or a table of two columns."""
 
     task: ClassVar[TaskName] = "entail"
 
@@ -157,7 +458,7 @@ class MultipleChoice(Estimator):
 
 def _text(value: Any, number: int) -> str:
     """Return a text; empty for a missing value: None, or NaN as in pandas."""
-    if value is None or value != value or type(value).__name__ == "NAType":
+    if is_missing(value):
         return ""
     if isinstance(value, list | tuple):
         raise DataError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,15 +16,12 @@ from headwater.finetuning.results.predictions import FORMATS, RANKED, Prediction
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import Labels, listed, number_of
 from headwater.finetuning.rows.read import Unread, read_table
-from headwater.finetuning.rows.row import Raw, Seen, class_name, label_set, row_hash
+from headwater.finetuning.rows.row import Raw, class_name, label_set
 from headwater.reading import text_encoding
 from headwater.storage import SILENT, Progress, new_file, require_absent
 
 if TYPE_CHECKING:
     from headwater.finetuning.model.fine_tuned import FineTuned, Prediction
-
-# What spreadsheets take for a formula; numbers with a sign are not formulas.
-_FORMULA = re.compile(r"[=@\t\r]|[+-](?![\d.,]+$)")
 
 
 def predict_file(
@@ -38,29 +34,28 @@ def predict_file(
     encoding: str = "",
     bom: bool = False,
     threshold: float = 0.0,
-    top: int = 0,
     device: str = "auto",
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
     """Label the rows of `file` and write `out` atomically.
 
     Each row keeps its columns, in order, followed by `prediction`; of classes and choices by `confidence`, the
-    probability of the most probable one, and by `second` and `second_confidence`, the next one; and, unless it is
-    a score, by the probability of each class: one column a class in .csv, `probabilities` in .jsonl. The
-    probabilities of a choice, whose rows may have different numbers of answers, share one column, separated by
-    spaces. A row without text gets an empty prediction. An added column gets an underscore if the file already
-    has its name. `columns` names those of `file` that differ from the training file's. `encoding`: of `file`, if
-    it is not UTF-8. `bom`: begin .csv with a byte-order mark, by which Excel knows UTF-8.
+    probability of the most probable one; and, unless it is a score, by the probability of each class: one column a
+    class in .csv, `probabilities` in .jsonl. The probabilities of a choice, whose rows may have different
+    numbers of answers, share one column, separated by spaces. A row without text gets an empty prediction. An
+    added column gets an underscore if the file already has its name, and a note says so. `columns` names those
+    of `file` that differ from the training file's. `encoding`: of `file`, if it is not UTF-8. `bom`: begin .csv
+    with a byte-order mark, by which Excel knows UTF-8.
 
-    threshold: a row whose most probable class or answer is less probable gets an empty prediction. top: write only
-    the probabilities of so many classes, as one object, the most probable first.
+    threshold: a row whose most probable class or answer is less probable gets an empty prediction.
 
     A row that cannot be read has no line in `out`; the others are in order.
 
-    Returns {"out", "rows", "empty"}, "unread" if there are such rows, with a threshold "unsure", the rows below
-    it, and, if the file has labels, "labelled", the rows that also have a prediction, and their "accuracy" or, of
-    scores, "mean_absolute_error", unless no label is the model's. Raises UsageError for an `out` that has another
-    extension or is `file`, DataError for rows, FolderError for models, and for an `out` that exists.
+    Returns {"out", "columns", the names of the added columns, "rows", "empty"}, "unread" if there are such rows,
+    with a threshold "unsure", the rows below it, and, if the file has labels, "labelled", the rows that also
+    have a prediction, and their "accuracy" or, of scores, "mean_absolute_error", unless no label is the model's.
+    Raises UsageError for an `out` that has another extension or is `file`, DataError for rows, FolderError for
+    models, and for an `out` that exists.
     """
     form = out.suffix.lower()
     if form not in FORMATS:
@@ -70,7 +65,7 @@ def predict_file(
     if bom and form != ".csv":
         raise UsageError(f"a byte-order mark does not belong into {form}", expected=".csv")
     require_absent(out)
-    fine_tuned, named = _open(model, columns or {}, threshold, top, device, progress)
+    fine_tuned, named = _open(model, columns or {}, threshold, device)
     encoding = text_encoding(encoding) if encoding else ""
     read = read_table(
         file,
@@ -83,54 +78,45 @@ def predict_file(
         encoding=encoding,
         progress=progress,
     )
-    table = PredictionTable.build(form, fine_tuned, read.available, bom=bom, top=top)
-    tally = _Tally(fine_tuned.labels, threshold, fine_tuned.seen or Seen(), read.unread)
+    table = PredictionTable.build(form, fine_tuned, read.available, bom=bom)
+    for wanted, name in table.renamed:
+        progress.note(f"{file} has a column {wanted!r}, which stays: the new one is {name!r}")
+    tally = _Tally(fine_tuned.labels, threshold, read.unread)
     progress.start("Predicting", unit="rows")
     with new_file(out) as handle:
-        rows, again = tee(fine_tuned.as_read(read.rows))
+        rows, again = tee(map(Raw.composed, read.rows))
         pairs = zip(again, fine_tuned.predict(rows), strict=True)
         table.write(handle, (tally.add(*pair, progress) for pair in pairs))
     progress.finish(counted(tally.rows, "row"))
-    formulas = [name for name in fine_tuned.labels.names if _FORMULA.match(name)]
-    if formulas and form == ".csv":
-        progress.note(f"Warning: a spreadsheet runs the label {formulas[0]!r} as a formula: import {out} as text")
     for note in tally.notes():
         progress.note(note)
-    return {"out": str(out), **tally.summary()}
+    return {"out": str(out), "columns": table.added, **tally.summary()}
 
 
-def _open(
-    model: Path, columns: Mapping[str, Any], threshold: float, top: int, device: str, progress: Progress
-) -> tuple[FineTuned, Columns]:
-    """Return the model for one text or for two, and the user's columns; refuse options that do not fit it."""
+def _open(model: Path, columns: Mapping[str, Any], threshold: float, device: str) -> tuple[FineTuned, Columns]:
+    """Return the model and the user's columns; refuse options that do not fit it."""
     from headwater.finetuning.model.fine_tuned import FineTuned  # and torch
 
     fine_tuned = FineTuned.load(model, device=choose_device(device, training=False))
     labels = fine_tuned.labels
-    if labels.target not in RANKED and (threshold or top):
-        option = "threshold" if threshold else "top"
-        raise UsageError(f"--{option} needs a model of classes or choices", repair=f"Leave --{option} out")
-    if top > labels.outputs > 1:
-        progress.note(f"--top {top}: the model has {labels.outputs:,} classes, and all are written")
+    if labels.target not in RANKED and threshold:
+        raise UsageError("--threshold needs a model of classes or choices", repair="Leave --threshold out")
     if labels.target == "labels" and isinstance(several := columns.get("label"), str):
         names = [name.strip() for name in several.split(",")]  # as in `finetune --label a,b`
         columns = {**columns, "label": names if len(names) > 1 else several}
-    named = Columns.build(columns, source="--column")
-    return fine_tuned.for_task("entail" if named.premise or named.hypothesis else fine_tuned.task), named
+    return fine_tuned, Columns.build(columns, source="--column")
 
 
 @dataclass
 class _Tally:
     """Counts of the rows that were predicted.
 
-    seen: rows that the model learned from; trained_on: how many rows of the table are among them; foreign: labels
-    that the model does not have, and their rows; shortened: rows that did not fit the context; error: of a score,
-    the sum of the absolute errors; unread: rows that have no line in the output.
+    foreign: labels that the model does not have, and their rows; shortened: rows that did not fit the context;
+    error: of a score, the sum of the absolute errors; unread: rows that have no line in the output.
     """
 
     labels: Labels
     threshold: float
-    seen: Seen
     unread: Unread
     rows: int = 0
     empty: list[int] = field(default_factory=list)
@@ -139,7 +125,6 @@ class _Tally:
     labelled: int = 0
     right: int = 0
     error: float = 0.0
-    trained_on: int = 0
     foreign: Counter[str] = field(default_factory=Counter)
 
     def add(self, row: Raw, prediction: Prediction, progress: Progress) -> tuple[Raw, Prediction]:
@@ -161,7 +146,6 @@ class _Tally:
             if self.labels.names and names and not {*map(class_name, self.labels.names)} & {*names}:
                 self.foreign[names[0]] += 1
         self.rows += 1
-        self.trained_on += bool(self.seen.train) and row_hash(row) in self.seen.train
         self.shortened += prediction.cut > 0
         progress.advance(self.rows)
         return row, prediction
@@ -174,9 +158,6 @@ class _Tally:
             yield f"not in the output: {error.seen}"
         if self.shortened:
             yield f"shortened {counted(self.shortened, 'row')} that did not fit the model's context"
-        if self.trained_on:
-            rows = f"{self.trained_on:,} of {counted(self.rows, 'row')}"
-            yield f"{rows} were trained on: the model is better on them than on new ones"
         if self.empty:
             shown = ", ".join(f"{number:,}" for number in self.empty[:5]) + (", …" if len(self.empty) > 5 else "")
             yield f"Rows without text, which get an empty prediction ({len(self.empty):,}): {shown}"

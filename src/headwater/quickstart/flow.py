@@ -336,6 +336,7 @@ def choose_finetuning(labels: Path, run: Path, tokens: Path, seconds: float, see
     possible = int(seconds * speed / (tokens_an_example * BATCH))
     steps = max(10, min(possible, 3 * count // BATCH))
     return FinetuneConfig().with_keys(
+        recipe="auto",
         steps=steps,
         validate_every=steps,  # once: three measurements on all held-out rows can cost more than the updates
         limit=steps * BATCH,

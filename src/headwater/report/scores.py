@@ -170,15 +170,14 @@ def read_fine_tuned(models: Sequence[tuple[Path, Manifest]]) -> list[tuple[str, 
 
 def _task_name(metrics: Mapping[str, Any]) -> str:
     """Return the task; a regression has the task classify, whose input it shares."""
-    # An earlier version does not name the target.
-    target = metrics.get("target") or ("" if {"majority", "accuracy"} & metrics.keys() else "score")
+    target = metrics["target"]
     task = "regress" if metrics["task"] == "classify" and target == "score" else str(metrics["task"])
     return f"{task}, several labels" if target == "labels" else task
 
 
 def _tuned_row(path: Path, manifest: Manifest, metrics: Mapping[str, Any]) -> ScoreRow:
     scratch, is_accuracy = bool(manifest.config.get("from_scratch")), metrics["metric"] == "accuracy"
-    start = f"from {metrics['continued']['from']}" if "continued" in metrics else "from the pre-trained weights"
+    start = "from the pre-trained weights"
     low, high = metrics["interval"]
     return ScoreRow(
         name=_SCRATCH if scratch else start,

@@ -93,9 +93,7 @@ def _open(name: str, source: str, config: ServeConfig) -> Served:
     if FineTuned.is_in(folder):
         head = FineTuned.load(folder, device=choose_device(config.device, training=False))
         precision = "fp32" if config.precision == "auto" else config.precision
-        lm = LanguageModel(
-            head.model.model, head.tokenizer, precision=precision, slots=slots, compose=config.compose
-        )
+        lm = LanguageModel(head.base, head.tokenizer, precision=precision, slots=slots, compose=config.compose)
         served = Served(name, lm, head)
     else:
         lm = load(

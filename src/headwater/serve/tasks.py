@@ -170,8 +170,6 @@ async def classify(request: OpenRequest, body: ClassifyRequest) -> dict[str, Any
     given = [body.input] if isinstance(body.input, str) else body.input
     if not given:
         raise Problem(400, "input is empty; expected at least one row.", param="input")
-    if not isinstance(given[0], str) and len(given[0]) == 2:
-        head = head.for_task("entail")
     if head.task != "classify" and isinstance(given[0], str):
         given = [[str(part) for part in given]]  # the parts of a single row
     _require_rows(len(given), _MOST_EXPLAINED if body.explain else _MOST_ROWS, "input")
@@ -201,7 +199,7 @@ async def classify(request: OpenRequest, body: ClassifyRequest) -> dict[str, Any
 
 async def _predicted(request: OpenRequest, head: FineTuned, rows: Iterable[Raw]) -> AsyncIterator[Prediction]:
     """Predict in order, a few rows a job, so that the jobs of other requests run in between."""
-    context = head.model.model.config.context
+    context = head.base.config.context
 
     def tokens(row: Raw) -> int:
         """Guess how many tokens are computed for a row; of a choice, each answer is read with its question."""

@@ -3,7 +3,6 @@ from .files import TOKENIZER_CLASSES, missing_tokenizer, read_meta, tokenizer_js
 from .gpt2 import PATTERN
 from .losses import LostText, lost_text
 from .reference import merge_word, split_gpt1
-from .template import Template, read_templates
 from .tokenizer import Tokenizer, train_tokenizer
 from .train import learn_vocabulary
 from .vocabulary import (
@@ -31,7 +30,6 @@ __all__ = [
     "Kind",
     "LostText",
     "TaskTokens",
-    "Template",
     "Tokenizer",
     "compare",
     "learn_vocabulary",
@@ -39,7 +37,6 @@ __all__ = [
     "merge_word",
     "missing_tokenizer",
     "read_meta",
-    "read_templates",
     "split_gpt1",
     "token_dtype",
     "tokenizer_json",

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from headwater.model import Architecture
-from headwater.plugins import register_task_model
 
 RECIPES = Path(__file__).parent / "recipes"
 _SHAPE = {"layers": 2, "heads": 1, "dropout": 0.1, "vocabulary": 4_096, "context": 256}
@@ -25,7 +24,7 @@ _LSTM_PRESETS = {
 
 
 def register() -> None:
-    """Add the architectures `lstm` and `bilstm`, their presets, and the task model `lstm`."""
+    """Add the architectures `lstm` and `bilstm`, and their presets."""
     lstm = Architecture(
         "headwater_papers.relatives.lstm:LSTM",
         is_recurrent=True,
@@ -37,4 +36,3 @@ def register() -> None:
         "headwater_papers.relatives.bilstm:BiLSTM", is_recurrent=True, is_causal=False, directions=2
     )
     bilstm.register("bilstm", _PRESETS)
-    register_task_model("lstm", "headwater_papers.relatives.esim:RecurrentReader")

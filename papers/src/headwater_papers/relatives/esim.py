@@ -1,4 +1,4 @@
-"""The task model that ELMo's features are used in: `--freeze --set task_model=lstm`.
+"""The task model that ELMo's features are used in (`frozen`).
 
 For one text: a bi-LSTM with max-pooling over its positions. For two texts, as ESIM (Chen et al. 2017, section 3):
 one bi-LSTM reads both, each position is compared with the other text's aligned vector, a second bi-LSTM reads the
@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from headwater.finetuning import FrozenTaskModel
 from headwater.model import Linear
 from headwater_papers.relatives.bilstm import reversal
 from headwater_papers.relatives.lstm import Recurrent
@@ -58,10 +57,13 @@ class RecurrentReader(nn.Module):
                     parameter.uniform_(-bound, bound, generator=generator)
 
     def forward(self, texts: list[tuple[Tensor, Tensor]], extract: Tensor) -> Tensor:
-        """See `headwater.plugins.register_task_model`; the extract position is not read."""
+        """Return (sequences, features). texts: (x, inside) of each, (sequences, time, width) and (…, time) bool.
+
+        extract: the hidden states of the extract tokens, (sequences, width), which are not read.
+        """
         read = [self.encoder(text, inside) for text, inside in texts]  # each (sequences, time, 2 · units)
         if len(read) == 1:
-            return FrozenTaskModel.pool(read[0], texts[0][1])[:, self.features :]  # the maximum
+            return _pool(read[0], texts[0][1])[:, self.features :]  # the maximum
         (a, b), (in_a, in_b) = read, (inside for _, inside in texts)
         scores = a @ b.transpose(1, 2)  # (sequences, time of a, time of b)
         pairs = ((a, in_a, _aligned(scores, in_b, b)), (b, in_b, _aligned(scores.transpose(1, 2), in_a, a)))
@@ -69,8 +71,16 @@ class RecurrentReader(nn.Module):
         for own, inside, other in pairs:
             compared = torch.cat([own, other, own - other, own * other], dim=2)  # (sequences, time, 8 · units)
             composed = self.composition(functional.relu(self.comparison(compared)), inside)
-            pooled.append(FrozenTaskModel.pool(composed, inside))
+            pooled.append(_pool(composed, inside))
         return torch.tanh(self.last(torch.cat(pooled, dim=1)).float())
+
+
+def _pool(x: Tensor, inside: Tensor) -> Tensor:
+    """Return mean and maximum over the positions `inside`, (sequences, 2 · width); 0 if there are none."""
+    chosen = inside[:, :, None]
+    mean = (x * chosen).sum(dim=1) / chosen.sum(dim=1).clamp(min=1)
+    maximum = x.masked_fill(~chosen, float("-inf")).amax(dim=1)
+    return torch.cat([mean, maximum.masked_fill(~inside.any(dim=1)[:, None], 0.0)], dim=1)
 
 
 def _aligned(scores: Tensor, inside: Tensor, other: Tensor) -> Tensor:

@@ -91,7 +91,7 @@ def run_one(
     if located.validation is not None:
         parts["validation"] = located.validation
     tables = {part: (f"{benchmark.name} {part}", rows[: config.limit]) for part, rows in parts.items()}
-    return run_stage(settings, out, tables, model=model, tokenizer=None, inputs=located.paths, progress=progress)
+    return run_stage(settings, out, tables, model=model, inputs=located.paths, progress=progress)
 
 
 def table_rows(benchmark: Benchmark, remarks: Sequence[str], metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -99,8 +99,7 @@ def table_rows(benchmark: Benchmark, remarks: Sequence[str], metrics: Mapping[st
     parts = {name: test for name, test in metrics["tests"].items() if benchmark.metric in test}
     if not parts:
         remarks = [*remarks, "measured on validation, which also chose the epoch"]
-        best = next(point for point in metrics["curve"] if point["step"] == metrics["best_step"])
-        parts = {next(iter(benchmark.tests)): {"labelled": metrics["count"], **best}}
+        parts = {next(iter(benchmark.tests)): {"labelled": metrics["count"], **metrics["scores"]}}
     rows = []
     for name, measured in parts.items():
         for metric in (benchmark.metric, *benchmark.also):

@@ -1,70 +1,88 @@
-"""The rows of a training by part: read tables, learn what their labels mean, and decide what is measured on."""
+"""`read`: the rows of a training by part, from tables, and what their labels mean; then what is held out of
+them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from headwater.display import counted
 from headwater.errors import DataError
-from headwater.finetuning.learning.config import FinetuneConfig
-from headwater.finetuning.model.fine_tuned import FineTuned
+from headwater.finetuning.learning.config import POLICY, FinetuneConfig
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import Labels, learn_labels
 from headwater.finetuning.rows.read import Unread, read_table
-from headwater.finetuning.rows.row import Raw, Seen, Usable, usable
-from headwater.finetuning.rows.split import folds, split
+from headwater.finetuning.rows.row import Raw, usable
+from headwater.finetuning.rows.split import also_trained_on, copies_of, describe, folds, keys_of, split
 from headwater.storage import Progress
 
-if TYPE_CHECKING:
-    from headwater.model import ModelConfig
-
-# Of "train", "validation" if it is not split off, and the tests: the name in messages, the rows, and, of a file,
-# those that cannot be read.
-Tables: TypeAlias = Mapping[str, tuple[str, Iterable[Raw]] | tuple[str, Iterable[Raw], Unread]]
+# Of "train", "validation" if there is such a table, and the tests: the name in messages, and the rows.
+Tables: TypeAlias = Mapping[str, tuple[str, Iterable[Raw]]]
 # Returns what the labels of the training rows mean.
 Learn: TypeAlias = Callable[[list[Raw]], Labels]
 
 
-@dataclass
+@dataclass(frozen=True)
+class Part:
+    """The checked rows of a part, its name in messages, and (rows,) or (rows, outputs) targets, NaN without
+    one."""
+
+    name: str
+    rows: list[Raw]
+    targets: npt.NDArray[np.float64]
+
+    def take(self, places: list[int]) -> Part:
+        """Return some of the rows."""
+        return Part(self.name, [self.rows[place] for place in places], self.targets[places])
+
+
+@dataclass(frozen=True)
 class Parts:
-    """The checked rows of a training, what their labels mean, and their targets by part.
+    """The rows of a training by part, and what their labels and columns mean.
 
-    names: each part's name in messages. fold: (training rows,), see `split.folds`. cross_validated: whether the
-    validation rows are the training rows, each predicted by a model that did not learn from its fold. unread: the
-    rows of each file that were skipped, because they cannot be read.
+    fold: (training rows,) of each in a cross-validation, -1 for one that is in none; None without one. split_off:
+    whether the validation rows were split off the training rows. classes: training rows of each class, label or
+    answer. notes: what a user should know of the rows.
     """
 
-    train: Usable
-    validation: Usable
-    tests: dict[str, list[Raw]]
+    train: Part
+    validation: Part | None
+    tests: dict[str, Part]
     labels: Labels
-    targets: dict[str, npt.NDArray[np.float64]]
-    split_off: bool
-    names: dict[str, str]
-    fold: npt.NDArray[np.int64] | None
-    cross_validated: bool = False
-    unread: dict[str, Unread] = field(default_factory=dict)
+    columns: Columns = field(default_factory=Columns)
+    fold: npt.NDArray[np.int64] | None = None
+    split_off: bool = False
+    classes: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
-    @property
-    def rows(self) -> dict[str, list[Raw]]:
-        """The rows of all parts, by name."""
-        return {"train": self.train.rows, "validation": self.validation.rows, **self.tests}
+    def divided(self, config: FinetuneConfig, *, crossed: bool) -> Parts:
+        """Return this with folds if the rows are few and may be `crossed`, else with validation rows.
+
+        Copies of a text stay together. Explicit `validation_share` holds rows out in any case.
+        """
+        train, parts = self.train, self
+        few = crossed and POLICY.is_few(len(train.rows), self.labels.outputs)
+        share = config.validation_share
+        if self.validation is None and (share is not None or not few):
+            share = share or POLICY.held_out_share(len(train.rows))
+            sides = split(train.rows, train.targets, self.labels, share=share, seed=config.seed, name=train.name)
+            parts = replace(self, train=train.take(sides[0]), validation=train.take(sides[1]), split_off=True)
+        if not few:
+            return parts
+        fold = folds(parts.train.rows, parts.train.targets, config.seed, POLICY.folds)
+        return parts if fold is None else replace(parts, fold=fold)
 
 
-def read_tables(
-    config: FinetuneConfig, model: Path, files: Mapping[str, Path | None], progress: Progress
-) -> tuple[Columns, Tables]:
-    """Open the table of each part, "train" first; return the columns of the training rows, and the tables.
-
-    A training that keeps the head of `model` finds the columns by the names that they had there.
-    """
-    columns = FineTuned.columns_of(model) if config.keep_head else None
-    tables: dict[str, tuple[str, Iterable[Raw], Unread]] = {}
+def read(config: FinetuneConfig, files: Mapping[str, Path | None], progress: Progress) -> Parts:
+    """Read the table of each part, "train" first; see `arrange_rows`."""
+    columns: Columns | None = None
+    tables: dict[str, tuple[str, Iterable[Raw]]] = {}
+    unread: dict[str, Unread] = {}
     for part, path in files.items():
         if path is None:
             continue
@@ -79,75 +97,61 @@ def read_tables(
             progress=progress,
         )
         columns = table.found if part == "train" else columns
-        tables[part] = str(path), map(Raw.composed, table.rows) if config.compose else table.rows, table.unread
-    return columns or Columns(), tables
+        tables[part], unread[str(path)] = (str(path), table.rows), table.unread
+    parts = arrange_rows(config, tables)
+    for name, lines in unread.items():
+        if lines.count:
+            shown = f"{counted(lines.count, 'row')} that cannot be read; the first: {lines.first[0].seen}"
+            parts.notes.append(f"skipped in {name}: {shown}")
+    return replace(parts, columns=columns or Columns())
 
 
-def arrange_parts(
-    config: FinetuneConfig,
-    tables: Tables,
-    seen: Seen | None = None,
-    known: Labels | None = None,
-    learn: Learn | None = None,
-    base: ModelConfig | None = None,
-) -> Parts:
-    """Check all rows, learn the labels from the training rows, and split off validation if there is none.
+def arrange_rows(config: FinetuneConfig, tables: Tables, learn: Learn | None = None) -> Parts:
+    """Check all rows, and learn what the labels of the training rows mean; `learn` in place of `learn_labels`.
 
-    seen: the rows of the base's own fine-tuning, which stay on their side of the split. known: labels of the
-    base's head, which keep their order. learn: what to use in place of `learn_labels`. base: few rows of a
-    training from it are not split (`FinetuneConfig.cross_validates`).
-
-    A test row without text has no target: it is not measured.
+    A test row without text has no target: it is not measured. Raises DataError for rows that cannot be learned
+    from.
     """
-    names = {part: table[0] for part, table in tables.items()}
-    tests = {part: table[1] for part, table in tables.items() if part not in ("train", "validation")}
-    name = names["train"]
-    train = usable(tables["train"][1], config.task, name)
-    if learn is not None:
-        labels = learn(train.rows)
-    elif known is not None:
-        labels = known.extended(train.rows, name)
-    else:
-        labels = learn_labels(train.rows, config.task, config.target, name)
-    targets = {"train": labels.targets(train.rows, name)}
-    fold = folds(train.rows, targets["train"], config.seed)
-    split_off = "validation" not in tables
-    _require_different_texts(train.rows, targets["train"], labels, name, split_off)
-    cross_validated = (
-        split_off and fold is not None and base is not None and seen is None and known is None
-    ) and config.cross_validates(len(train.rows), labels.outputs, base)
-    names.setdefault("validation", name)
-    if not split_off:
-        validation = usable(tables["validation"][1], config.task, names["validation"])
-        targets["validation"] = labels.targets(validation.rows, names["validation"])
-    elif cross_validated:
-        validation, targets["validation"] = train, targets["train"]
-    else:
-        kept = seen.split_of(train.rows) if seen else None
-        share, seed = config.validation_share, config.seed
-        sides = split(train.rows, targets["train"], labels, share=share, seed=seed, name=name, kept=kept)
-        validation = Usable([train.rows[place] for place in sides[1]])
-        train = replace(train, rows=[train.rows[place] for place in sides[0]])
-        targets = {part: targets["train"][side] for part, side in zip(("train", "validation"), sides, strict=True)}
-        fold = None if fold is None else fold[sides[0]]
-    measured = {part: list(rows) for part, rows in tests.items()}
-    for part, rows in measured.items():
-        targets[part] = labels.targets(rows, names[part])
-        targets[part][[row.is_empty(config.task) for row in rows]] = np.nan
-    unread = {part: table[2] for part, table in tables.items() if len(table) == 3}
-    return Parts(train, validation, measured, labels, targets, split_off, names, fold, cross_validated, unread)
+    name, rows = tables["train"]
+    train = usable(map(Raw.composed, rows), config.task, name)
+    labels = learn(train.rows) if learn else learn_labels(train.rows, config.task, config.target, name)
+    parts = {"train": Part(name, train.rows, labels.targets(train.rows, name))}
+    checked = {"training": train}
+    for other, (table, more) in tables.items():
+        if other == "validation":
+            checked[other] = usable(map(Raw.composed, more), config.task, table)
+            parts[other] = Part(table, checked[other].rows, labels.targets(checked[other].rows, table))
+        elif other != "train":
+            listed = [row.composed() for row in more]
+            targets = labels.targets(listed, table)
+            targets[[row.is_empty(config.task) for row in listed]] = np.nan
+            parts[other] = Part(table, listed, targets)
+    several = config.columns.label if isinstance(config.columns.label, list) else []
+    keys = keys_of(train.rows)
+    _require_different_texts(parts["train"], keys, labels, "validation" not in parts)
+    classes, notes = describe(checked, labels, parts["train"].targets, several)
+    notes += copies_of(train.rows, keys, parts["train"].targets, labels)
+    for other, part in parts.items():
+        if other != "train":
+            notes += also_trained_on(other, part.rows, {*keys})
+        if other not in ("train", "validation"):
+            lacking = int(np.isnan(part.targets).reshape(len(part.rows), -1).any(axis=1).sum())
+            if lacking:
+                notes.append(f"not measured in {other}: {counted(lacking, 'row')} without text or label")
+    tests = {other: part for other, part in parts.items() if other not in ("train", "validation")}
+    return Parts(parts["train"], parts.get("validation"), tests, labels, classes=classes, notes=notes)
 
 
-def _require_different_texts(
-    rows: list[Raw], targets: npt.NDArray[np.float64], labels: Labels, name: str, split_off: bool
-) -> None:
-    """Raise DataError if all rows have one text, or if no row of a class can be split off to measure on."""
-    texts = len({row.segments for row in rows})
-    if texts == 1 < len(rows):
-        raise DataError(f"{name} has the same text in all {len(rows):,} usable rows", expected="texts that differ")
-    if split_off and labels.target == "class" and texts <= len(np.unique(targets)):
+def _require_different_texts(part: Part, keys: list[str], labels: Labels, alone: bool) -> None:
+    """Raise DataError if all rows have one text, or if no row of a class can be held out to measure on."""
+    texts = len({*keys})
+    if texts == 1 < len(part.rows):
         raise DataError(
-            f"{name} has one text of each class: nothing can be measured",
+            f"{part.name} has the same text in all {len(part.rows):,} usable rows", expected="texts that differ"
+        )
+    if alone and labels.target == "class" and texts <= len(np.unique(part.targets)):
+        raise DataError(
+            f"{part.name} has one text of each class: nothing can be measured",
             expected="at least two rows of a class, with different texts",
             repair="Give rows to measure on: --validation FILE" if texts > 1 else "",
         )

@@ -40,9 +40,7 @@ class Batch:
     token is; owner: (sequences,) int64, the example that a sequence belongs to; slot: (sequences,) int64, which of
     its example's sequences it is; examples: their number; targets: (examples, outputs) float32, the label's
     probability of each output; weights: (examples,) float32; next_ids: (sequences, time) int64, the next token at
-    each position, IGNORE if there is none; token_weights: (sequences, time) float32; outputs: (sequences, time,
-    layers + 1, width) float16, a frozen base's stored outputs (`features`), or None; ngrams: (examples, NGRAMS)
-    float32, see `ngrams.log_counts`, or None.
+    each position, IGNORE if there is none; token_weights: (sequences, time) float32.
     """
 
     ids: Tensor
@@ -54,8 +52,6 @@ class Batch:
     weights: Tensor
     next_ids: Tensor
     token_weights: Tensor
-    outputs: Tensor | None = None
-    ngrams: Tensor | None = None
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on a device."""
@@ -88,7 +84,6 @@ def collate(
     indices = np.minimum(indices, len(encoded.ids) - 1)
     ids = np.where(real, encoded.ids[indices], 0).astype(np.int64)
     of_each = np.ones(len(encoded), np.float32) if weights is None else weights
-    outputs = None if encoded.outputs is None else torch.from_numpy(encoded.outputs[indices])
     next_ids = np.full_like(ids, IGNORE)
     next_ids[:, :-1] = np.where(real[:, 1:], ids[:, 1:], IGNORE)
     token_weights = np.where(next_ids != IGNORE, 1 / (update_sequences * np.maximum(lengths - 1, 1))[:, None], 0.0)
@@ -102,8 +97,6 @@ def collate(
         weights=torch.from_numpy(of_each[chosen] / np.float32(update_examples)),
         next_ids=torch.from_numpy(next_ids),
         token_weights=torch.from_numpy(token_weights.astype(np.float32)),
-        outputs=outputs,
-        ngrams=None if encoded.ngrams is None else torch.from_numpy(encoded.ngrams[chosen].toarray()),
     )
 
 

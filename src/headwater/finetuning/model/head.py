@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from headwater.errors import FolderError
 from headwater.finetuning.model.batches import Batch, inference_batches
 from headwater.finetuning.model.inputs import Encoded
 from headwater.finetuning.rows.row import TaskName
@@ -72,20 +73,6 @@ class TaskModel(nn.Module):
             nn.init.normal_(self.head.weight, std=model.config.init_deviation, generator=generator)
             nn.init.zeros_(self.head.bias)
 
-    def continue_from(self, start: TaskModel) -> None:
-        """Copy all weights of a task model with as many outputs or fewer; others keep their random weights."""
-        self.model.load_state_dict(start.model.state_dict())
-        saved = start.head.state_dict()
-        with torch.no_grad():
-            for name, value in self.head.state_dict().items():
-                value[: len(saved[name])] = saved[name]
-
-    @torch.no_grad()
-    def scale_logits(self, factor: float) -> None:
-        """Multiply the logits, by multiplying the linear layer."""
-        self.head.weight *= factor
-        self.head.bias *= factor
-
     def forward(self, batch: Batch, with_matrix: bool = False) -> TaskOutput:
         """Return logits and hidden states of a batch; ABSENT for answers that an example does not have."""
         embeddings = self.model.embeddings() if with_matrix else None
@@ -97,7 +84,7 @@ class TaskModel(nn.Module):
     def predict(self, encoded: Encoded, labels: Labels) -> tuple[npt.NDArray[np.float32], float]:
         """Return probabilities (examples, outputs or most answers), and L2 over the examples with a label.
 
-        A linear score has no probabilities, but its value.
+        Raises FolderError for probabilities that are not finite.
         """
         targets = labels.probabilities(encoded)
         probabilities = np.zeros_like(targets if labels.target != "labels" else targets[:, : labels.outputs])
@@ -107,13 +94,11 @@ class TaskModel(nn.Module):
         self.eval()
         for chosen, batch in inference_batches(encoded, targets):
             logits = self(batch.to(device)).logits.cpu()
-            if labels.linear:
-                probabilities[chosen] = logits.numpy()
-                continue
             shares = log_probabilities(logits, batch.targets)
             probabilities[chosen] = shares.exp().numpy()[:, : probabilities.shape[1]]
             loss -= float((shares * batch.targets).sum())
         self.train(training)
+        require_finite(probabilities, "the model's probabilities")
         return probabilities, loss / max(1, int(encoded.known.sum()))
 
     def read(self, batch: Batch, **options: Any) -> Tensor:
@@ -152,6 +137,12 @@ class TaskModel(nn.Module):
         if self.task == "similarity":
             pooled = pooled.new_zeros(batch.examples, pooled.shape[1]).index_add(0, batch.owner, pooled)
         return functional.linear(pooled, weight, bias)
+
+
+def require_finite(values: npt.NDArray[Any], name: str) -> None:
+    """Raise FolderError unless all values are finite: a model's weights overflow otherwise."""
+    if not np.isfinite(values).all():
+        raise FolderError(f"{name} are not finite: the weights overflow", expected="finite numbers")
 
 
 def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:

@@ -14,26 +14,32 @@ tables, `batches` makes batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import vstack
 
 from headwater.errors import DataError
-from headwater.finetuning.model.ngrams import log_counts
 from headwater.finetuning.rows.row import Raw, TaskName
 
 if TYPE_CHECKING:
-    from headwater.tokenizer import TaskTokens, Template, Tokenizer
+    from headwater.tokenizer import TaskTokens, Tokenizer
 
 # Rows and characters that are tokenized at a time: enough for the tokenizer's threads, few enough to stream.
 _CHUNK, _CHUNK_CHARACTERS = 1_024, 1 << 23
 # A text is cut to this many characters before it is tokenized, or to this many for each token of the context.
 _TEXT_CHARACTERS, _TOKEN_CHARACTERS = 1 << 20, 256
+
+
+class Frame(NamedTuple):
+    """Ids before, between and after texts."""
+
+    before: tuple[int, ...]
+    between: tuple[int, ...]
+    after: tuple[int, ...]
 
 
 class Arranged(NamedTuple):
@@ -46,15 +52,14 @@ class Arranged(NamedTuple):
 def arrange(
     task: TaskName,
     segments: Sequence[Sequence[int]],
-    tokens: TaskTokens | Template,
+    tokens: TaskTokens | Frame,
     context: int,
     *,
     apart: bool = False,
 ) -> Arranged:
     """Return the sequences of one row from its tokenized segments, none longer than `context`.
 
-    tokens: those that the texts stand between; a model of transformers has its own `Template`. apart: each text is
-    a sequence of its own (`pooled`).
+    tokens: those around the texts. apart: each text is a sequence of its own (`pooled`).
 
     Raises DataError if not even a shortened row fits, as when an answer alone fills the context.
     """
@@ -83,7 +88,7 @@ def _arrange_answers(
     story: Sequence[int],
     question: Sequence[int],
     answers: Sequence[Sequence[int]],
-    tokens: TaskTokens | Template,
+    tokens: TaskTokens | Frame,
     context: int,
 ) -> Arranged:
     fixed = 3 + len(question) + max(len(answer) for answer in answers)
@@ -98,12 +103,12 @@ def _arrange_answers(
     return Arranged([_pair(before, answer, tokens) for answer in answers], len(story) - kept)
 
 
-def _pair(first: Sequence[int], second: Sequence[int], tokens: TaskTokens | Template) -> list[int]:
+def _pair(first: Sequence[int], second: Sequence[int], tokens: TaskTokens | Frame) -> list[int]:
     before, between, after = _around(tokens)
     return [*before, *first, *between, *second, *after]
 
 
-def _around(tokens: TaskTokens | Template) -> list[tuple[int, ...]]:
+def _around(tokens: TaskTokens | Frame) -> list[tuple[int, ...]]:
     """Return the ids before, between and after texts."""
     return [part if isinstance(part, tuple) else (part,) for part in tokens[:3]]
 
@@ -131,9 +136,7 @@ class Encoded:
     ids: int32, all sequences one after another; starts: (sequences + 1,) int64, where each begins; first:
     (examples + 1,) int64, the first sequence of each example; targets: (examples,) float64, or
     (examples, outputs) of several labels, NaN where unknown; cut: (examples,) int32, the tokens that each lost to
-    fit the context; outputs: (tokens, layers + 1, width) float16, a frozen base's output for each token
-    (`features`); features: (examples, features) by pooling, what the unchanged base says of each example
-    (`pooled`); ngrams: (examples, NGRAMS) sparse, see `ngrams.log_counts`.
+    fit the context; texts: those of each example, which TF-IDF reads.
     """
 
     ids: npt.NDArray[np.int32]
@@ -141,9 +144,7 @@ class Encoded:
     first: npt.NDArray[np.int64]
     targets: npt.NDArray[np.float64]
     cut: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
-    outputs: npt.NDArray[np.float16] | None = None
-    features: Mapping[str, Any] | None = None
-    ngrams: Any = None
+    texts: Sequence[tuple[str, ...]] = ()
 
     def __len__(self) -> int:
         return len(self.first) - 1
@@ -171,7 +172,7 @@ class Encoded:
         return self.ids[self.starts[number] : self.starts[number + 1]].tolist()
 
     def take(self, rows: npt.NDArray[Any]) -> Encoded:
-        """Return some of the examples, by their numbers or by a mask; without `outputs`."""
+        """Return some of the examples, by their numbers or by a mask."""
         rows = np.arange(len(self))[rows]
         counts = np.diff(self.first)[rows]
         sequences = [n for row in rows for n in range(self.first[row], self.first[row + 1])]
@@ -182,8 +183,7 @@ class Encoded:
             first=np.cumsum([0, *counts], dtype=np.int64),
             targets=self.targets[rows],
             cut=self.cut[rows],
-            features=self.features and {name: values[rows] for name, values in self.features.items()},
-            ngrams=None if self.ngrams is None else self.ngrams[rows],
+            texts=[self.texts[row] for row in rows] if self.texts else (),
         )
 
 
@@ -195,22 +195,19 @@ def encode(
     *,
     targets: npt.NDArray[np.float64] | None = None,
     name: str = "",
-    template: Template | None = None,
-    apart: bool = False,
-    ngrams: bool = False,
+    frame: Frame | None = None,
 ) -> Encoded:
     """Tokenize and arrange rows for a model with this context; `targets` are theirs, by default unknown.
 
-    template: what stands around the texts in place of the tokenizer's task tokens. apart: as in `arrange`. ngrams:
-    count those of each row's first text.
+    frame: each text is a sequence of its own, with these tokens around it in place of the task tokens.
 
     Raises DataError naming the row that cannot be used, and its table if that has a `name`.
     """
-    tokens = template or tokenizer.task_tokens
+    tokens = frame or tokenizer.task_tokens
     ids = [np.zeros(0, dtype=np.int32)]
     lengths, candidates = [0], [0]
     cut: list[int] = []
-    counts: list[Any] = []
+    texts: list[tuple[str, ...]] = []
     iterator = iter(rows)
     characters = max(_TEXT_CHARACTERS, _TOKEN_CHARACTERS * context)
     while chunk := _chunk(iterator, characters):
@@ -219,7 +216,7 @@ def encode(
         for row in chunk:
             segments = [next(tokenized) for _ in row.segments]
             try:
-                arranged = arrange(task, segments, tokens, context, apart=apart)
+                arranged = arrange(task, segments, tokens, context, apart=frame is not None)
                 if not (all(arranged.sequences) or row.is_empty(task)):
                     raise DataError("the tokenizer has no token for the text")
             except DataError as error:
@@ -230,16 +227,15 @@ def encode(
             lengths += map(len, sequences)
             candidates.append(len(sequences))
             cut.append(arranged.cut)
+            texts.append(row.segments)
         ids.append(np.array(flat, dtype=np.int32))
-        if ngrams:
-            counts.append(log_counts([row.segments[0] for row in chunk]))
     return Encoded(
         ids=np.concatenate(ids),
         starts=np.cumsum(lengths, dtype=np.int64),
         first=np.cumsum(candidates, dtype=np.int64),
         targets=np.full(len(cut), np.nan) if targets is None else targets,
         cut=np.array(cut, dtype=np.int32),
-        ngrams=vstack(counts, format="csr") if counts else None,
+        texts=texts,
     )
 
 
@@ -257,7 +253,8 @@ def _chunk(rows: Iterator[Raw], characters: int) -> list[Raw]:
 def _tokenized(chunk: list[Raw], task: TaskName, tokenizer: Tokenizer, name: str) -> list[list[int]]:
     """Return the ids of all texts of the rows, in order; raise DataError naming the row of an invalid text."""
     try:
-        return tokenizer.encode_batch([text for row in chunk for text in _texts(row, task, tokenizer.kind)], None)
+        spaced = task == "choice" and _needs_spaces(tokenizer)
+        return tokenizer.encode_batch([text for row in chunk for text in _texts(row, spaced)], None)
     except DataError:
         for row in chunk:
             for text in row.segments:
@@ -273,11 +270,16 @@ def _in_row(error: DataError, row: Raw, name: str) -> DataError:
     return DataError(f"{where}: {error.seen}", expected=error.expected, repair=error.repair)
 
 
-def _texts(row: Raw, task: TaskName, kind: str) -> Iterable[str]:
-    """Yield the texts to tokenize; a byte-level tokenizer needs an explicit space between context and question."""
+def _needs_spaces(tokenizer: Tokenizer) -> bool:
+    """Return whether the tokens of two texts, joined, are one word, as those of a byte-level tokenizer."""
+    first, second = tokenizer.encode_batch(["a", "b"], None)
+    return not any(map(str.isspace, tokenizer.decode([*first, *second])))
+
+
+def _texts(row: Raw, spaced: bool) -> Iterable[str]:
+    """Yield the texts to tokenize; `spaced`: with a space between the context and the question of a choice."""
     for place, text in enumerate(row.segments):
-        glued = task == "choice" and place == 1 and kind == "gpt2" and text and row.segments[0]
-        yield f" {text}" if glued else text
+        yield f" {text}" if spaced and place == 1 and text and row.segments[0] else text
 
 
 def truncation(part: str, rows: Sequence[Raw], encoded: Encoded) -> list[str]:

@@ -51,7 +51,7 @@ def explain(fine_tuned: FineTuned, segments: Sequence[str], output: int) -> list
 
     Only the chosen answer of a choice is explained.
     """
-    (row,) = fine_tuned.as_read([Raw(tuple(segments))])
+    row = Raw(tuple(segments)).composed()
     segments = row.segments
     explained = [0, 1, 2 + output] if fine_tuned.task == "choice" else range(len(segments))
     whole = fine_tuned.encode([row])
@@ -77,7 +77,7 @@ def explain(fine_tuned: FineTuned, segments: Sequence[str], output: int) -> list
 
 def _beginning(fine_tuned: FineTuned, text: str) -> str:
     """Return the words at the beginning of a text that fill the model's context."""
-    context = fine_tuned.model.model.config.context
+    context = fine_tuned.base.config.context
     words = _WORD.findall(text[: _CHARACTERS_PER_TOKEN * context])
     lengths = map(len, fine_tuned.tokenizer.encode_batch(words, None))
     return "".join(word for word, total in zip(words, accumulate(lengths), strict=True) if total <= context)

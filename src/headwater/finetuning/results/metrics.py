@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NotRequired, TypeAlias, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
-from headwater.finetuning.rows.row import Target
-from headwater.intervals import wilson
+from headwater.finetuning.rows.row import MetricName, Target
+from headwater.intervals import Z95, of_paired_shares, wilson
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -27,6 +28,17 @@ RESAMPLES = 1_000
 CONFIDENCE = 0.95
 # Numbers that are drawn at a time: 8 MB for any number of rows and classes.
 _CELLS = 1 << 20
+# Bins of equal width of a calibration error; the shares of rows, the most confident first, that are shown.
+_BINS, _COVERAGE = 15, (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)
+_PAIRED = 300  # resamples of a difference
+_NEAR = 1 - 1e-9  # of a correlation to 1
+
+
+class Score(TypedDict):
+    """A metric's value and 95 % interval."""
+
+    value: float
+    interval: NotRequired[list[float]]
 
 
 def confusion_matrix(truth: Integers, chosen: Integers, classes: int) -> Floats:
@@ -124,7 +136,7 @@ def matthews(confusion: Floats) -> Floats:
 
 def measure_decisions(
     target: Target, truth: Floats, decided: Floats, outputs: int, *, intervals: bool = True
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Score]:
     """Return {metric: {value, interval: [low, high]}} of every metric for labels of this kind.
 
     truth, decided: (rows,) of scores or indices, or (rows, labels) of 0 and 1. `intervals` cost the most.
@@ -137,9 +149,7 @@ def measure_decisions(
     return measure_classes(truth.astype(np.int64), decided.astype(np.int64), classes, intervals)
 
 
-def measure_classes(
-    truth: Integers, chosen: Integers, classes: int, intervals: bool = True
-) -> dict[str, dict[str, Any]]:
+def measure_classes(truth: Integers, chosen: Integers, classes: int, intervals: bool = True) -> dict[str, Score]:
     """Return {metric: {value, interval}} for accuracy, f1, macro_f1 and matthews."""
     from scipy.sparse import csr_matrix
 
@@ -151,7 +161,7 @@ def measure_classes(
     return _measure(units, counts, _CLASS_METRICS, float((truth == chosen).mean()), intervals)
 
 
-def measure_labels(truth: Floats, chosen: Floats, intervals: bool = True) -> dict[str, dict[str, Any]]:
+def measure_labels(truth: Floats, chosen: Floats, intervals: bool = True) -> dict[str, Score]:
     """Return {metric: {value, interval}} for accuracy, micro_f1 and macro_f1: (rows, labels) of 0 and 1.
 
     accuracy is the share of rows whose labels are all right.
@@ -162,13 +172,13 @@ def measure_labels(truth: Floats, chosen: Floats, intervals: bool = True) -> dic
 
 def _measure(
     units: Margins, counts: npt.NDArray[Any], metrics: _MarginMetrics, accuracy: float, intervals: bool
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Score]:
     """Return {metric: {value, interval}} for the accuracy and the other metrics.
 
     units: the margins of different rows, (units, classes); counts: how many rows are like each of them.
     """
     counted = Margins(*(counts @ one for one in units))
-    measured: dict[str, dict[str, Any]] = {"accuracy": {"value": accuracy}}
+    measured: dict[str, Score] = {"accuracy": {"value": accuracy}}
     measured |= {name: {"value": float(metric(counted))} for name, metric in metrics.items()}
     if not intervals:
         return measured
@@ -191,19 +201,39 @@ def _measure(
     return measured
 
 
-def measure_scores(truth: Floats, predicted: Floats, intervals: bool = True) -> dict[str, dict[str, Any]]:
-    """Return {metric: {value, interval}} for pearson and spearman."""
-    if not intervals:
-        return {name: {"value": float(metric(truth, predicted))} for name, metric in _SCORE_METRICS.items()}
-    random = np.random.default_rng(0)
-    resampled = np.empty((RESAMPLES, len(_SCORE_METRICS)))
-    for number in range(RESAMPLES):
+def measure_scores(truth: Floats, predicted: Floats, intervals: bool = True) -> dict[str, Score]:
+    """Return {metric: {value, interval}} for pearson and spearman; intervals on Fisher's scale."""
+    measured: dict[str, Score] = {}
+    for name, metric in _SCORE_METRICS.items():
+        value = float(metric(truth, predicted))
+        measured[name] = {"value": value}
+        if intervals:
+            reach = Z95 / max(1, len(truth) - 3) ** 0.5
+            middle = np.arctanh(np.clip(value, -_NEAR, _NEAR))
+            measured[name]["interval"] = [float(np.tanh(middle - reach)), float(np.tanh(middle + reach))]
+    return measured
+
+
+def paired_difference(
+    metric: MetricName, target: Target, truth: Floats, first: Floats, second: Floats, outputs: int
+) -> tuple[float, float]:
+    """Return the interval of a metric of the second decisions minus that of the first, on the same rows.
+
+    The accuracy has Newcombe's interval, other metrics one of resampled rows.
+    """
+    if metric == "accuracy":
+        right = [(one == truth).reshape(len(truth), -1).all(axis=1).astype(float) for one in (first, second)]
+        return of_paired_shares(list(zip(*(one.tolist() for one in right), strict=True)))
+    random, differences = np.random.default_rng(0), []
+    for _ in range(_PAIRED):
         rows = random.integers(0, len(truth), len(truth))
-        resampled[number] = [metric(truth[rows], predicted[rows]) for metric in _SCORE_METRICS.values()]
-    return {
-        name: {"value": float(metric(truth, predicted)), "interval": _interval(resampled[:, column])}
-        for column, (name, metric) in enumerate(_SCORE_METRICS.items())
-    }
+        one, other = (
+            measure_decisions(target, truth[rows], decided[rows], outputs, intervals=False)[metric]["value"]
+            for decided in (first, second)
+        )
+        differences.append(other - one)
+    low, high = _interval(np.array(differences))
+    return low, high
 
 
 def _interval(values: Floats) -> list[float]:
@@ -211,24 +241,81 @@ def _interval(values: Floats) -> list[float]:
     return np.percentile(values, [tail, 100 - tail]).tolist()
 
 
-def by_class(truth: npt.NDArray[Any], chosen: npt.NDArray[Any], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return precision, recall, F1, true and predicted rows of each class; an undefined share is 0.
+@dataclass(frozen=True)
+class ClassFigures:
+    """Precision, recall and F1 of a class, and how many rows have it and were given it; an undefined share is
+    0."""
 
-    truth, chosen: (rows,) of indices, or (rows, labels) of 0 and 1.
-    """
+    name: str
+    precision: float
+    recall: float
+    f1: float
+    count: int
+    predicted: int
+
+
+def by_class(truth: npt.NDArray[Any], chosen: npt.NDArray[Any], names: Sequence[str]) -> list[ClassFigures]:
+    """Return the figures of each class; truth, chosen: (rows,) of indices, or (rows, labels) of 0 and 1."""
     from sklearn.metrics import precision_recall_fscore_support
 
     truth, chosen = truth.astype(np.int64), chosen.astype(np.int64)
-    several = chosen.ndim == 2
-    predicted = chosen.sum(axis=0) if several else np.bincount(chosen, minlength=len(names))
+    predicted = chosen.sum(axis=0) if chosen.ndim == 2 else np.bincount(chosen, minlength=len(names))
     figures = precision_recall_fscore_support(truth, chosen, labels=np.arange(len(names)), zero_division=0)
-    keys = ("class", "precision", "recall", "f1", "count", "predicted")
     columns = [one.tolist() for one in (*figures, predicted)]
-    return [dict(zip(keys, one, strict=True)) for one in zip(names, *columns, strict=True)]
+    return [ClassFigures(*one) for one in zip(names, *columns, strict=True)]
 
 
-def confused_pairs(truth: Integers, chosen: Integers, names: Sequence[str], most: int) -> list[dict[str, Any]]:
-    """Return the pairs of a true and another predicted class with most rows: {"label", "predicted", "count"}."""
+@dataclass(frozen=True)
+class Confusion:
+    """How many rows of a label were given another class."""
+
+    label: str
+    predicted: str
+    count: int
+
+
+def confused_pairs(truth: Integers, chosen: Integers, names: Sequence[str], most: int) -> list[Confusion]:
+    """Return the pairs of a true and another predicted class with most rows."""
     wrong = truth != chosen
     pairs = Counter(zip(truth[wrong].tolist(), chosen[wrong].tolist(), strict=True)).most_common(most)
-    return [{"label": names[a], "predicted": names[b], "count": count} for (a, b), count in pairs]
+    return [Confusion(names[a], names[b], count) for (a, b), count in pairs]
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The accuracy of the most confident share of the rows, and the probability from which a row belongs to it."""
+
+    share: float
+    threshold: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """How far probabilities are off: ece is the mean difference of confidence and accuracy over bins of
+    confidence."""
+
+    rows: int
+    ece: float
+    coverage: list[Coverage]
+
+
+def reliability(target: Target, targets: Floats, probabilities: npt.NDArray[np.float32]) -> Reliability:
+    """Return how reliable probabilities are, of rows that all have a target; each label of several counts.
+
+    The expected calibration error is that of Naeini et al. (2015).
+    """
+    if target == "labels":
+        confidence = np.maximum(probabilities, 1 - probabilities).ravel()
+        right = ((probabilities >= 0.5) == (targets > 0)).ravel()
+    else:
+        confidence, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == targets
+    bins = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
+    gaps = np.bincount(bins, confidence - right, minlength=_BINS)
+    order = np.argsort(-confidence, kind="stable")
+    accuracy = right[order].cumsum() / np.arange(1, len(right) + 1)
+    coverage = []
+    for share in _COVERAGE:
+        last = max(1, round(share * len(right))) - 1
+        coverage.append(Coverage(share, float(confidence[order[last]]), float(accuracy[last])))
+    return Reliability(len(targets), float(np.abs(gaps).sum() / len(right)), coverage)

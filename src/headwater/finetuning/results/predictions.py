@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headwater.finetuning.model.fine_tuned import FineTuned, Prediction
 
 FORMATS = (".jsonl", ".csv")
-# Labels whose predictions have a first and a second choice.
+# Labels of which one is right, and has a confidence.
 RANKED = ("class", "answer")
 
 
@@ -30,8 +30,8 @@ RANKED = ("class", "answer")
 class PredictionTable:
     """Rows with their predictions in one of `FORMATS`: the columns of the input, then what `added` names.
 
-    together: whether one column has the probabilities of all classes or answers; top: of the most probable ones
-    alone, if it is not 0.
+    together: whether one column has the probabilities of all classes or answers. renamed: the added columns whose
+    names the input has, and the names that they have instead.
     """
 
     form: str
@@ -40,19 +40,19 @@ class PredictionTable:
     together: bool
     target: Target
     bom: bool
-    top: int
+    renamed: list[tuple[str, str]]
 
     @classmethod
-    def build(
-        cls, form: str, fine_tuned: FineTuned, columns: list[str], *, bom: bool, top: int
-    ) -> PredictionTable:
+    def build(cls, form: str, fine_tuned: FineTuned, columns: list[str], *, bom: bool) -> PredictionTable:
         """Return the table for input with these columns."""
         target = fine_tuned.labels.target
-        together = target == "answer" or form == ".jsonl" or top > 0
-        names = ["prediction", *(["confidence", "second", "second_confidence"] if target in RANKED else [])]
+        together = target == "answer" or form == ".jsonl"
+        names = ["prediction", *(["confidence"] if target in RANKED else [])]
         if target != "score":  # whose levels are not classes
             names += ["probabilities"] if together else [f"p({name})" for name in fine_tuned.labels.output_names]
-        return cls(form, columns, [_free(name, columns) for name in names], together, target, bom, top)
+        added = [_free(name, columns) for name in names]
+        renamed = [(name, new) for name, new in zip(names, added, strict=True) if name != new]
+        return cls(form, columns, added, together, target, bom, renamed)
 
     def write(self, handle: IO[bytes], rows: Iterable[tuple[Raw, Prediction]]) -> None:
         """Write rows; the added fields are empty if there is no prediction."""
@@ -75,19 +75,13 @@ class PredictionTable:
         shares = prediction.probabilities
         if prediction.label is None and not shares:
             return [None] * len(self.added)
-        ranked = sorted(shares.items(), key=lambda one: -one[1])
-        values = [prediction.label]
+        values: list[Any] = [prediction.label]
         if self.target in RANKED:
-            (_, confidence), (second, next_one) = ranked[:2]
-            values += [confidence, int(second) if self.target == "answer" else second, next_one]
+            values.append(max(shares.values()))
         if self.target == "score":
             return values
-        if self.top:
-            shares = dict(ranked[: self.top])
         if self.form == ".jsonl":
             return [*values, shares or None]
-        if self.top:
-            return [*values, _plain(shares)]
         return [*values, *([" ".join(map(str, shares.values()))] if self.together else shares.values())]
 
 

@@ -1,12 +1,12 @@
-"""What a training says of itself: sentences for the terminal, `report.html`, and the card of the folder.
+"""What a training says of itself: sentences for the terminal, and `report.html`.
 
 The page, rendered from `report.html.j2`, is one file without scripts or external resources and follows the
-reader's light or dark mode. The template escapes all text from the data. A sentence is one element of the page, so
-that the catalogue of a language has it whole.
+reader's light or dark mode. The template escapes all text from the data.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,266 +15,243 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from headwater.finetuning.model.fine_tuned import FineTuned
-from headwater.finetuning.model.inputs import Encoded
-from headwater.finetuning.results.baseline import ADVICE
-from headwater.finetuning.results.explanation import explain
-from headwater.finetuning.results.metrics import confusion_matrix
-from headwater.finetuning.results.wrong_labels import SUSPECTS_FILE
-from headwater.finetuning.rows.row import Raw
+from headwater.finetuning.results.analyses import (
+    DOUBTFUL_FILE,
+    BaselineComparison,
+    Figures,
+    FinetuneResults,
+    MemberFigures,
+    Mistake,
+)
+from headwater.finetuning.results.explanation import Piece
+from headwater.finetuning.results.metrics import Score, confusion_matrix
+from headwater.finetuning.rows.labels import Labels
 from headwater.report import Series, line_chart, template
 
-# Wrong predictions shown, and the most classes of a printed confusion matrix.
-_MISTAKES, _MOST_CLASSES = 12, 24
+_MOST_CLASSES = 24  # of a printed confusion matrix
 _IN_TERMINAL, _SHORT = 3, 120  # mistakes, and characters of each
-_MANY_CLASSES = 20  # of more, those with the fewest rows are named
+_TABLED, _PAIRS = 20, 8  # classes whose table is printed, and confused pairs of more classes
+_SHOWN_DOUBTS = 10  # in the page
+_NAMES = {
+    "tfidf": "words and characters (TF-IDF)",
+    "probe": "the language model {base}, unchanged",
+    "lp-ft": "the language model {base}, tuned",
+    "gpt1": "the language model {base}, tuned as in GPT-1's paper",
+}
+
+
+def result_lines(results: FinetuneResults) -> list[str]:
+    """Return what was learned and measured, in sentences: the weights, the scores, the comparison, warnings."""
+    return [
+        _weights_line(results),
+        *(_test_line(results, name, figures) for name, figures in results.tests.items() if figures.scores),
+        *_measured_lines(results),
+        *_comparison_lines(results),
+        *_probability_lines(results),
+        *_training_lines(results),
+        *_doubt_lines(results),
+        *(f"Warning: {warning}" for warning in results.warnings),
+    ]
+
+
+def summary_lines(results: FinetuneResults) -> list[str]:
+    """Return what the terminal shows: the sentences, a table of the classes, and the first mistakes."""
+    lines = result_lines(results)
+    if results.classes and len(results.classes) <= _TABLED:
+        # The class comes last, so that columns align in any script.
+        lines.append("precision  recall     f1    rows  predicted  class")
+        lines += [
+            f"{one.precision:9.3f}  {one.recall:6.3f}  {one.f1:5.3f}  {one.count:6,}  {one.predicted:9,}"
+            f"  {one.name}"
+            for one in results.classes
+        ]
+    elif results.confused:
+        lines.append("Most often confused:")
+        lines += [
+            f"  {one.count:,} of {one.label!r} taken for {one.predicted!r}" for one in results.confused[:_PAIRS]
+        ]
+    if results.mistakes:
+        lines.append(f"{_mistakes_title(results)}:")
+    for one in results.mistakes[:_IN_TERMINAL]:
+        text = one.text if len(one.text) <= _SHORT else f"{one.text[:_SHORT]} …"
+        lines.append(
+            f"  row {one.row:,}: predicted {one.predicted}, {_labelled(results)} {one.label}"
+            f"{_difference(one)}: {json.dumps(text, ensure_ascii=False)}"
+        )
+    return lines
+
+
+def _weights_line(results: FinetuneResults) -> str:
+    parts = [one for one in results.members if one.weight]
+    shown = [f"{one.weight:.0%} {_named(one, results.base)}" for one in sorted(parts, key=lambda one: -one.weight)]
+    return f"The model: {', '.join(shown) if len(parts) > 1 else _named(parts[0], results.base)}"
+
+
+def _named(member: MemberFigures, base: str) -> str:
+    return _NAMES[member.name].format(base=base)
+
+
+def _test_line(results: FinetuneResults, name: str, figures: Figures) -> str:
+    shown = f"{name.capitalize()} {results.metric} {_with_interval(figures.scores[results.metric])}"
+    baseline = "" if figures.baseline is None else f"; {_compared(figures.baseline)}"
+    return f"{shown} on {figures.labelled:,} rows{baseline}"
+
+
+def _measured_lines(results: FinetuneResults) -> list[str]:
+    kind = "Cross-validated" if results.crossed else "Validation"
+    chosen = "; the same rows chose the members and their settings" if results.chose else ""
+    score = f"{kind} {results.metric} {_with_interval(results.score)} on {results.measured.count:,} rows{chosen}"
+    guesses = {"chance": results.chance, "the most common class": results.majority}
+    others = [f"{name} {value:.3f}" for name, value in guesses.items() if value is not None]
+    if "macro_f1" in results.measured.scores and results.metric != "macro_f1":
+        others.append(f"macro-F1 {results.measured.scores['macro_f1']['value']:.3f}")
+    lines = [score, *([", ".join(others)] if others else [])]
+    if len(results.classes) > _TABLED:
+        rare = ", ".join(f"{name!r} ({rows:,}, F1 {f1:.3f})" for name, rows, f1 in results.rarest)
+        lines.append(f"Fewest training rows: {rare}")
+    return lines
+
+
+def _comparison_lines(results: FinetuneResults) -> list[str]:
+    """Return the members' own figures, and whether TF-IDF alone would do as well."""
+    lines = []
+    alone = [one for one in results.members if one.score is not None]
+    if len(alone) > 1:
+        shown = [f"{_named(one, results.base)} {_with_interval(one.score)}" for one in alone if one.score]
+        lines.append(f"Each alone, on the same rows: {'; '.join(shown)}")
+    baseline = results.measured.baseline
+    if baseline is None or [one.name for one in results.members] == ["tfidf"]:
+        return lines
+    lines.append(_compared(baseline))
+    if baseline.verdict == "not apart" and any(one.weight and one.name != "tfidf" for one in results.members):
+        lines.append("TF-IDF alone may do as well, and is faster and smaller: --set recipe=tfidf")
+    elif baseline.verdict == "worse":
+        lines.append("TF-IDF alone is better on these rows: --set recipe=tfidf, or leave --set recipe out")
+    return lines
+
+
+def _compared(one: BaselineComparison) -> str:
+    low, high = one.difference_interval
+    apart = {"better": "the model is better", "worse": "the model is worse", "not apart": "not apart"}[one.verdict]
+    return f"{one.name} alone {one.value:.3f}: {apart}, difference {one.difference:+.3f} [{low:+.3f}, {high:+.3f}]"
+
+
+def _training_lines(results: FinetuneResults) -> list[str]:
+    training = results.training
+    lines = []
+    if training is not None:
+        lines.append(f"Learning rate {training.learning_rate:g}, {training.reason}; {training.epochs:g} epochs")
+        if training.best_step < training.steps:
+            lines.append(f"The state after update {training.best_step:,} of {training.steps:,} is kept")
+    if results.left_out:
+        lines.append(
+            f"The linear models learned from evenly spaced rows, without {results.left_out:,} of the others"
+        )
+    return lines
+
+
+def _doubt_lines(results: FinetuneResults) -> list[str]:
+    doubts = results.doubts
+    if doubts.reason:
+        return [f"Labels were not searched for errors: {doubts.reason}"]
+    if not doubts.rows:
+        return []
+    first = ", ".join(f"{one.row:,} ({one.label!r} → {one.suggested!r})" for one in doubts.rows[:3])
+    more = f" (the first {len(doubts.rows):,} of {doubts.count:,})" if doubts.count > len(doubts.rows) else ""
+    return [f"Labels to check{more}: rows {first}, …; all in {DOUBTFUL_FILE}, the most doubtful first"]
+
+
+def _probability_lines(results: FinetuneResults) -> list[str]:
+    """Return sentences on how far the probabilities are off, on test rows if there are any."""
+    tested = [(f"{name} rows", one.calibration) for name, one in results.tests.items() if one.calibration]
+    where, measured = [*tested, ("the measured rows", results.measured.calibration)][0]
+    if measured is None:
+        return []
+    sure = next(one for one in measured.coverage if one.share == 0.8)
+    several = results.target == "labels"  # without a single probability to compare with a threshold
+    advice = "" if several else f": headwater predict --threshold {sure.threshold:.2f}"
+    fitted = "" if results.temperature == 1 else f" with the temperature {results.temperature:.3g}"
+    return [
+        f"Probabilities: off by {measured.ece:.3f} on average (ECE, {where}){fitted}.",
+        f"Of the surest 80 % of these {'labels' if several else 'rows'}, from a probability of "
+        f"{sure.threshold:.2f}, {100 * sure.accuracy:.1f} % are right{advice}.",
+    ]
+
+
+def _with_interval(score: Score) -> str:
+    low, high = score["interval"]
+    return f"{score['value']:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def _mistakes_title(results: FinetuneResults) -> str:
+    return "The largest errors" if results.target == "score" else "The most confident mistakes"
+
+
+def _labelled(results: FinetuneResults) -> str:
+    return "true" if results.target == "score" else "labelled"
+
+
+def _difference(mistake: Mistake) -> str:
+    return "" if mistake.difference is None else f", difference {mistake.difference:+.6g}"
 
 
 def report_page(
-    fine_tuned: FineTuned,
-    metrics: Mapping[str, Any],
-    rows: Sequence[Raw],
-    encoded: Encoded,
-    probabilities: npt.NDArray[np.float32],
-) -> tuple[str, list[dict[str, Any]]]:
-    """Return the page, about the validation rows and their predicted probabilities, and the first few mistakes.
-
-    Of each mistake: {"row", "label", "predicted", "text"}, a long text shortened; of a score also "difference".
-    """
-    labels, name = fine_tuned.labels, metrics["metric"]
-    losses, measured = _curves(metrics, bool(rows))
-    wrong = _mistakes(fine_tuned, encoded, probabilities) if rows else np.zeros(0, np.intp)
-    cases = [_case(fine_tuned, rows[n], probabilities[n]) for n in wrong]
+    results: FinetuneResults, labels: Labels, truth: npt.NDArray[np.float64], decided: npt.NDArray[np.float64]
+) -> str:
+    """Return the page; truth, decided: the classes of the measured rows."""
     confusion: list[tuple[str, list[int]]] = []
-    if rows and labels.target == "class" and labels.outputs <= _MOST_CLASSES:
-        truth, chosen = encoded.targets.astype(np.int64), probabilities.argmax(axis=1).astype(np.int64)
-        counts = confusion_matrix(truth, chosen, labels.outputs).astype(int).tolist()
-        confusion = list(zip(labels.names, counts, strict=True))
-    written: str = template(Path(__file__).with_name("report.html.j2")).render(
-        task=_task(metrics),
-        metrics=metrics,
-        sentences=[*result_lines(metrics), *_rate_lines(metrics)],
-        coverage=_calibration(metrics)[1].get("coverage", []),
+    if labels.target == "class" and labels.outputs <= _MOST_CLASSES:
+        counts = confusion_matrix(truth.astype(np.int64), decided.astype(np.int64), labels.outputs)
+        confusion = list(zip(labels.names, counts.astype(int).tolist(), strict=True))
+    losses = _curves(results)
+    largest = labels.levels[-1] - labels.levels[0] if labels.levels else 1.0
+    calibration = next(
+        (one.calibration for one in (*results.tests.values(), results.measured) if one.calibration), None
+    )
+    page: str = template(Path(__file__).with_name("report.html.j2")).render(
+        task=_task(results),
+        results=results,
+        score=results.score["value"],
+        sentences=result_lines(results),
+        coverage=[] if calibration is None else calibration.coverage,
         losses=losses,
-        loss_chart=Markup(line_chart(losses, "updates", "loss")),
-        measured_metric=measured,
-        metric_chart=Markup(line_chart(measured, "updates", name)) if measured else "",
+        loss_chart=Markup(line_chart(losses, "updates", "loss")) if losses else "",
+        doubts=results.doubts.rows[:_SHOWN_DOUBTS],
+        doubtful_file=DOUBTFUL_FILE,
         confusion=confusion,
-        is_score=labels.target == "score",
-        wrong=cases,
+        is_score=results.target == "score",
+        mistakes_title=_mistakes_title(results),
+        labelled=_labelled(results),
+        mistakes=[(one, _difference(one), _tinted(one.pieces, largest)) for one in results.mistakes],
     )
-    return written, [
-        {key: value for key, value in case.items() if key != "pieces"} | {"text": _shortened(rows[n])}
-        for n, case in zip(wrong[:_IN_TERMINAL], cases, strict=False)
-    ]
+    return page
 
 
-def _curves(metrics: Mapping[str, Any], validated: bool) -> tuple[list[Series], list[Series]]:
-    """Return the losses over the updates, those of one head, and the metric of the validation rows."""
-    curve, name = metrics["curve"], metrics["metric"]
-    same = [p for p in curve if p.get("head") == "cosines"] or curve
-    losses = [Series("training loss", [(p["step"], p["training_loss"]) for p in same], marked=True)]
-    if not validated:
-        return losses, []
-    losses.append(Series("validation loss", [(p["step"], p["validation_loss"]) for p in same], marked=True))
-    return losses, [Series(f"validation {name}", [(p["step"], p[name]["value"]) for p in curve], marked=True)]
-
-
-def _task(metrics: Mapping[str, Any]) -> str:
+def _task(results: FinetuneResults) -> str:
     """Return the task as `--task` names it, and what its labels are if that is not plain."""
-    if metrics["task"] == "classify" and metrics["target"] == "score":
+    if results.task == "classify" and results.target == "score":
         return "regress"
-    return f"{metrics['task']}{', several labels' if metrics['target'] == 'labels' else ''}"
+    return f"{results.task}{', several labels' if results.target == 'labels' else ''}"
 
 
-def _shortened(row: Raw) -> str:
-    text = " ".join(" ".join(row.segments).split())
-    return text if len(text) <= _SHORT else f"{text[:_SHORT]} …"
-
-
-def card(base: str, fine_tuned: FineTuned, metrics: Mapping[str, Any]) -> str:
-    """Return the folder's README.md: the scores, tests first; then rows, rate, licence and limits."""
-    lines = [
-        *result_lines(metrics),
-        *(f"Rows: {note}" for note in metrics["data"]["notes"]),
-        *_rate_lines(metrics),
-        "Licence: that of the base and of the rows; see the base's card",
-        "Limits: it knows these labels alone, and texts like the training rows; at most "
-        f"{fine_tuned.model.model.config.context:,} tokens of a text are read",
-    ]
-    shown = "".join(f"- {line}\n" for line in lines)
-    return (
-        f"# {base}, fine-tuned\n\nFor the task {_task(metrics)}, by Headwater, from the base {base}.\n\n{shown}\n"
-        "    headwater predict --model FOLDER FILE --out predictions.csv\n\n"
-        "`report.html` shows curves and mistakes, `metrics.json` every figure.\n"
-    )
-
-
-def result_lines(metrics: Mapping[str, Any]) -> list[str]:
-    """Return what was measured, in sentences: the tests first, then the validation rows; at the end warnings."""
+def _curves(results: FinetuneResults) -> list[Series]:
+    """Return the losses over the updates."""
+    curve: Sequence[Mapping[str, Any]] = [] if results.training is None else results.training.curve
+    named = {"training loss": "training_loss", "validation loss": "validation_loss"}
     return [
-        *_test_lines(metrics),
-        *_validation_lines(metrics),
-        *_baseline_lines(metrics),
-        *_probability_lines(metrics),
-        *_suspect_lines(metrics),
-        *(f"Warning: {warning}" for warning in metrics["warnings"]),
+        Series(name, points, marked=True)
+        for name, key in named.items()
+        if (points := [(one["step"], one[key]) for one in curve if key in one])
     ]
 
 
-def _test_lines(metrics: Mapping[str, Any]) -> list[str]:
-    name, lines = metrics["metric"], []
-    for test, measured in metrics["tests"].items():
-        if name in measured:
-            baseline = f"; baseline {measured['baseline']['value']:.3f}" if "baseline" in measured else ""
-            shown = f"{test.capitalize()} {name} {_with_interval(measured[name])}"
-            lines.append(f"{shown} on {measured['labelled']:,} rows{baseline}")
-    return lines
-
-
-def _validation_lines(metrics: Mapping[str, Any]) -> list[str]:
-    """Return sentences on the rows that the training itself measured."""
-    if not metrics["count"]:
-        return ["No validation figure: the base was trained on every row that could give one."]
-    kind = "Cross-validated" if metrics["cross_validated"] else "Validation"
-    chosen = ", which chose the state that is kept" if metrics["selected_on_validation"] else ""
-    lines = [f"{kind} {metrics['metric']} {_with_interval(metrics)} on {metrics['count']:,} rows{chosen}"]
-    others = {"chance": "chance", "majority": "the most common class", "macro_f1": "macro-F1"}
-    if known := [f"{named} {metrics[key]:.3f}" for key, named in others.items() if key in metrics]:
-        lines.append(", ".join(known))
-    if len(metrics.get("classes", [])) > _MANY_CLASSES and "rarest" in metrics:
-        rare = ", ".join(f"{one['class']!r} ({one['rows']:,}, F1 {one['f1']:.3f})" for one in metrics["rarest"])
-        lines.append(f"Fewest training rows: {rare}")
-    if "value" in (new := metrics.get("new_rows", {})):
-        lines.append(f"On the {new['count']:,} new rows of them: {_with_interval(new)}")
-    continued = metrics.get("continued", {})
-    if "after" in continued:
-        new = f"{continued['rows_new_to_both']:,} rows that neither was trained on"
-        lines.append(f"On the {new}: {_with_interval(continued['after'])}")
-        lines.append(f"The model that it continues has {_with_interval(continued['before'])} on them")
-    elif "before" in continued:
-        lines.append(f"The model that it continues has {_with_interval(continued['before'])} on the same rows")
-    return lines
-
-
-def _rate_lines(metrics: Mapping[str, Any]) -> list[str]:
-    """Return sentences on the length and the learning rate of the training."""
-    rate, epochs = metrics["learning_rate"], metrics["curve"][-1]["epoch"]
-    lines = [f"Learning rate {rate['value']:g}: {rate['reason']}; {epochs:g} epochs"]
-    if tried := [f"{one['learning_rate']:g} ({one[metrics['metric']]:.3f})" for one in rate.get("tried", [])]:
-        lines.append(f"Learning rates tried: {', '.join(tried)}")
-    if step := metrics["best_step"]:
-        lines.append(f"The state after update {step:,} of {metrics['steps']:,} is kept")
-    return lines
-
-
-def _suspect_lines(metrics: Mapping[str, Any]) -> list[str]:
-    doubtful = metrics.get("suspects", {})
-    if not doubtful.get("count"):
-        return []
-    first = ", ".join(f"{one['row']:,} ({one['label']!r} → {one['suggested']!r})" for one in doubtful["first"][:3])
+def _tinted(pieces: Sequence[Piece], largest: float) -> list[tuple[Piece, str, bool]]:
+    """Return the pieces of a text, each with its tint and whether it begins another text."""
+    before = [0, *(piece.segment for piece in pieces)]
     return [
-        f"Labels to check: {doubtful['count']:,} of {doubtful['rows']:,} training rows; row and likelier label "
-        f"of the first: {first}; all in {SUSPECTS_FILE}"
+        (piece, _tint(piece.change / largest), piece.segment != last)
+        for piece, last in zip(pieces, before, strict=False)
     ]
-
-
-def _calibration(metrics: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """Return the rows that the probabilities are measured on, those of a test if there is one, and the figures."""
-    for name, test in metrics["tests"].items():
-        if "calibration" in test:
-            return f"{name} rows", test["calibration"]
-    return "validation rows, which chose the temperature", metrics.get("calibration") or {}
-
-
-def _probability_lines(metrics: Mapping[str, Any]) -> list[str]:
-    """Return sentences on the calibration of the probabilities, on test rows if there are any."""
-    if (fitted := metrics.get("calibration")) is None:
-        return []
-    if "slope" in fitted:
-        return [
-            f"Scores: spread by the factor {fitted['slope']:.3g}, by {fitted['rows']:,} validation rows; they can "
-            "lie beyond those of the training rows."
-        ]
-    where, measured = _calibration(metrics)
-    sure = next(one for one in measured["coverage"] if one["share"] == 0.8)
-    several = metrics.get("target") == "labels"  # without a single probability to compare with a threshold
-    advice = "" if several else f": headwater predict --threshold {sure['threshold']:.2f}"
-    return [
-        f"Probabilities: off by {measured['ece']:.3f} on average (ECE, {where}) with the temperature "
-        f"{fitted['temperature']:.3g}; by {fitted['ece_before']:.3f} on validation rows without it.",
-        f"Of the surest 80 % of these {'labels' if several else 'rows'}, from a probability of "
-        f"{sure['threshold']:.2f}, {100 * sure['accuracy']:.1f} % are right{advice}.",
-    ]
-
-
-def _with_interval(measured: Mapping[str, Any]) -> str:
-    low, high = measured["interval"]
-    return f"{measured['value']:.3f} [{low:.3f}, {high:.3f}]"
-
-
-def _baseline_lines(metrics: Mapping[str, Any]) -> list[str]:
-    """Return the baseline's result on the same rows and, if the model does not beat it, what to try."""
-    if (baseline := metrics.get("baseline")) is None:
-        return ["No baseline was measured."]
-    recipes = metrics.get("recipes", {})
-    lines = [f"Baseline ({baseline['name']}): {metrics['metric']} {_with_interval(baseline)}"]
-    if "probe" in recipes:
-        kind = "Regression" if metrics.get("target") == "score" else "Logistic regression"
-        lines.append(f"{kind} on the base's features: {_with_interval(recipes['probe'])}")
-    if metrics["value"] > baseline["value"]:
-        return lines
-    if metrics["value"] == baseline["value"] == 1:
-        lines.append("Both have every row right: use the baseline, or validate on more rows and harder ones.")
-    elif len(recipes) > 1:
-        lines.append(f"No start of this base beats TF-IDF: {ADVICE}.")
-    elif metrics.get("features") == "tfidf+base":
-        lines.append(f"The model does not beat it: {ADVICE}.")
-    else:
-        lines.append(f"The model does not beat it: {ADVICE}, or leave --set recipe out.")
-    if metrics["value"] < 1 and metrics.get("task") == "classify" and metrics.get("features") == "base":
-        lines.append("The base can be read together with TF-IDF: --set features=tfidf+base")
-    return lines
-
-
-def _mistakes(
-    fine_tuned: FineTuned, encoded: Encoded, probabilities: npt.NDArray[np.float32]
-) -> npt.NDArray[np.intp]:
-    """Return the most confident mistakes; for scores the largest errors."""
-    decided = fine_tuned.decide(probabilities)
-    if fine_tuned.labels.target == "score":
-        return np.argsort(-np.abs(decided - encoded.targets), kind="stable")[:_MISTAKES]
-    order = np.argsort(-probabilities.max(axis=1), kind="stable")
-    right = (decided == encoded.targets).reshape(len(decided), -1).all(axis=1)[order]
-    return order[~right][:_MISTAKES]
-
-
-def _case(fine_tuned: FineTuned, row: Raw, share: npt.NDArray[np.float32]) -> dict[str, Any]:
-    """Return one row with its prediction, and its text in pieces with the tint of each."""
-    prediction, labels, output = fine_tuned.prediction(row.row, share), fine_tuned.labels, int(share.argmax())
-    is_score = labels.target == "score"
-    largest = max(labels.levels) - min(labels.levels) if is_score else 1.0
-    pieces, segment = [], 0
-    for piece in explain(fine_tuned, row.segments, output):
-        pieces.append(
-            {
-                "text": piece.text,
-                "change": piece.change,
-                "tint": _tint(piece.change / largest),
-                "new_segment": piece.segment != segment,
-            }
-        )
-        segment = piece.segment
-    case = {"row": row.row, "predicted": prediction.label, "label": row.label}
-    if is_score:
-        predicted, true = float(prediction.label), float(row.label)  # type: ignore[arg-type]
-        case |= {"label": true, "difference": round(predicted - true, 6)}
-    else:
-        case |= {
-            "predicted": f"{labels.as_named(prediction.label)} ({share[output]:.0%})",
-            "label": labels.as_named(row.label),
-        }
-    return case | {"pieces": pieces}
 
 
 def _tint(change: float) -> str:

@@ -19,8 +19,17 @@ _FITTING: dict[Target, tuple[str, Callable[[Any], bool]]] = {
     "answer": ("the right answer's number, from 0", lambda y: isinstance(y, int) and y >= 0),
     "score": ("a number", lambda y: number_of(y) is not None),
     "labels": ("a list of labels", lambda y: all(isinstance(one, str | int | float) and one == one for one in y)),
-    "class": ("a class, as text or a number", lambda y: isinstance(y, str | int | float) and y == y),
+    "class": ("a class, as text or a number", lambda y: isinstance(y, str | int | float) and not is_missing(y)),
 }
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value stands for a missing one: None, NaN, or NA and NaT of pandas."""
+    return (
+        value is None
+        or type(value).__name__ in {"NAType", "NaTType"}
+        or (isinstance(value, float) and value != value)
+    )
 
 
 def as_list(column: Any) -> list[Any]:

@@ -39,8 +39,7 @@ class Labels:
     """The class names, scores or answers that the outputs of a fine-tuned model mean.
 
     names: class names in order of output; levels: ascending scores; first_answer: the number of a choice's first
-    answer in numeric labels; answer_texts: whether a choice's labels are the texts of its answers; linear: whether
-    the only output is the score itself, as in transformers' regression.
+    answer in numeric labels; answer_texts: whether a choice's labels are the texts of its answers.
     """
 
     target: Target
@@ -48,19 +47,13 @@ class Labels:
     levels: list[float] = Field(default_factory=list)
     first_answer: int = 0
     answer_texts: bool = False
-    linear: bool = False
 
     @property
     def outputs(self) -> int:
         """The number of outputs of the head: one for a choice, whose softmax runs over the answers."""
         if self.target == "score":
-            return len(self.levels) or int(self.linear)
+            return len(self.levels)
         return 1 if self.target == "answer" else len(self.names)
-
-    @property
-    def is_spread(self) -> bool:
-        """Whether the levels are spread over a range that is too wide for whole ones, as prices."""
-        return self.target == "score" and bool(self.levels) and self.levels[-1] - self.levels[0] >= _MOST_LEVELS
 
     @property
     def output_names(self) -> list[str]:
@@ -69,7 +62,6 @@ class Labels:
 
     @cached_property
     def _indices(self) -> dict[str, int]:
-        # A folder of an earlier version may have the classes True and False, as its table had them.
         return {class_name(name): place for place, name in enumerate(self.names)}
 
     def probabilities(self, encoded: Encoded) -> npt.NDArray[np.float32]:
@@ -88,9 +80,6 @@ class Labels:
         columns = int(np.diff(encoded.first).max(initial=1)) if self.target == "answer" else self.outputs
         result = np.zeros((len(targets), columns), dtype=np.float32)
         rows = np.arange(len(targets))
-        if self.linear:
-            result[:, 0] = targets
-            return result
         if self.target != "score":
             result[rows, targets.astype(np.int64)] = known
             return result
@@ -101,28 +90,6 @@ class Labels:
         result[rows, below] = (1 - share) * known
         result[rows, below + 1] = share * known
         return result
-
-    def extended(self, rows: Sequence[Raw], name: str) -> Labels:
-        """Return these labels, with the new classes of the rows of the table `name` at the end.
-
-        Numbered answers are counted as in the rows, if they do not fit these labels. Raises DataError, naming the
-        row, for numbers among words and the reverse.
-        """
-        if self.target == "answer" and not self.answer_texts:
-            numbered = [row for row in rows if number_of(row.label) is not None]
-            fit = all(_numbered(row, self.first_answer) is not None for row in numbered)
-            return self if fit else _answer_labels(numbered, name)
-        if self.target not in ("class", "labels"):
-            return self
-        new: dict[str, Raw] = {}
-        for row in rows:
-            for label in self._names_of(row):
-                if label not in self._indices:
-                    new.setdefault(label, row)
-        for label, row in new.items():
-            self._check_kind(label, f"{name} row {row.row:,}")
-        added = spelled(rows, new) if self.target == "class" else sorted(new, key=class_order)
-        return Labels(target=self.target, names=[*self.names, *added])
 
     def _names_of(self, row: Raw) -> tuple[str, ...]:
         if row.label is None:

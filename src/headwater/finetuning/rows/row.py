@@ -1,30 +1,18 @@
-"""A row of a labelled table: its texts, its label and the name of that class; and rows that a model has seen.
-
-Rows that a fine-tuned model, or the model that it began with, was trained or validated on are kept as 64-bit
-hashes of their composed texts, so that a later training can keep the split: a validation row that the weights were
-trained on makes metrics too good.
-"""
+"""A row of a labelled table: its texts, its label and the name of that class."""
 
 from __future__ import annotations
 
 import ast
 import json
 import re
-import zipfile
-import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any, Literal, TypeAlias
 
 from headwater import shipped
-from headwater.display import counted
-from headwater.errors import MALFORMED, DataError, FolderError
+from headwater.errors import DataError
 from headwater.reading import compose, parse_json
 from headwater.storage import has_manifest, read_manifest
 
@@ -32,9 +20,8 @@ TaskName = Literal["classify", "entail", "similarity", "choice"]
 Target = Literal["class", "labels", "score", "answer"]
 # A label as a table has it; a tuple has the names of several.
 Label: TypeAlias = str | int | float | tuple[str, ...] | None
+MemberName = Literal["gpt1", "tfidf", "probe", "lp-ft"]  # what a fine-tuned model consists of
 MetricName = Literal["accuracy", "f1", "macro_f1", "micro_f1", "matthews", "pearson", "spearman"]
-POOLED_RECIPES = ("probe", "lp-ft")  # whose head reads one vector of each text
-POOLING = "pooling"  # the task model of a frozen base that has no weights
 _WHOLE = re.compile(r"^(-?(?:0|[1-9][0-9]*))\.0+$")
 
 
@@ -66,7 +53,8 @@ def class_name(label: Label) -> str:
 
     True, which CSV has as "True" or "TRUE", is "true".
     """
-    name = _WHOLE.sub(r"\1", str(label))
+    text = str.__str__(label) if isinstance(label, str) else str(label)  # of a member of an enumeration too
+    name = _WHOLE.sub(r"\1", text)
     return name.lower() if name.lower() in {"true", "false"} else name
 
 
@@ -124,79 +112,6 @@ def usable(rows: Iterable[Raw], task: TaskName, name: str) -> Usable:
             expected="rows with a text and a label",
         )
     return Usable(kept, empty, unlabelled)
-
-
-SEEN_FILE = "seen-rows.npz"
-
-
-class Seen(NamedTuple):
-    """Hashes of rows, see `row_hash`; a row of both kinds is in `train`."""
-
-    train: frozenset[int] = frozenset()
-    validation: frozenset[int] = frozenset()
-
-    @classmethod
-    def load(cls, folder: Path) -> Self | None:
-        """Return the rows that a folder records; None for a folder of an earlier version."""
-        path = folder / SEEN_FILE
-        if not path.is_file():
-            return None
-        try:
-            with path.open("rb") as handle, np.load(handle, allow_pickle=False) as arrays:
-                return cls(*(frozenset(arrays[part].tolist()) for part in cls._fields))
-        except (*MALFORMED, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise FolderError(f"{path} is damaged: {error}", repair="Make the folder again") from None
-
-    def save(self, folder: Path) -> None:
-        """Write SEEN_FILE into a folder."""
-        arrays = {name: np.array(sorted(hashes), dtype=np.uint64) for name, hashes in self._asdict().items()}
-        with (folder / SEEN_FILE).open("wb") as handle:
-            np.savez(handle, train=arrays["train"], validation=arrays["validation"])
-
-    def extended(self, train: Iterable[Raw], validation: Iterable[Raw]) -> Seen:
-        """Return this with the rows of a further training."""
-        trained = self.train | {row_hash(row) for row in train}
-        return Seen(trained, (self.validation | {row_hash(row) for row in validation}) - trained)
-
-    def new_rows(self, rows: Sequence[Raw]) -> npt.NDArray[np.bool_]:
-        """Return (rows,): whether each is in neither part."""
-        known = self.train | self.validation
-        return np.array([row_hash(row) not in known for row in rows], dtype=np.bool_)
-
-    def missing(self, rows: Iterable[Raw]) -> int:
-        """Return how many rows of both parts are not among these."""
-        return len((self.train | self.validation) - {row_hash(row) for row in rows})
-
-    def split_of(self, rows: Sequence[Raw]) -> dict[int, bool]:
-        """Return the places of the rows that are in a part, and whether that is validation; see `rows.split`."""
-        hashes = [row_hash(row) for row in rows]
-        trained = {place: False for place, one in enumerate(hashes) if one in self.train}
-        return trained | {place: True for place, one in enumerate(hashes) if one in self.validation}
-
-    def notes(self, base: Path, train: Sequence[Raw], validation: Sequence[Raw]) -> list[str]:
-        """Return what to say before a training that starts from the model in `base`."""
-        new = int(self.new_rows(train).sum())
-        old = len(train) - new
-        again = sum(row_hash(row) in self.train for row in validation)
-        notes = []
-        if old and not new:
-            notes.append(f"all {old:,} training rows are known to {base}")
-        elif old:
-            notes.append(
-                f"{old:,} of {counted(len(train), 'training row')} are known to {base}; the others are new"
-            )
-        if again:
-            notes.append(
-                f"{again:,} of {counted(len(validation), 'validation row')} were trained on by {base}: metrics on "
-                "them are too good"
-            )
-        return notes
-
-
-def row_hash(row: Raw) -> int:
-    """Return the hash of a row's texts in composed form; the label does not matter."""
-    content = "\x1f".join(compose(text) for text in row.segments).encode("utf-8", "replace")
-    return int.from_bytes(blake2b(content, digest_size=8).digest(), "little")
 
 
 def original_base(folder: Path) -> str | Path | None:

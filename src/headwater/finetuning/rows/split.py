@@ -1,15 +1,14 @@
-"""Check rows before a training: empty, duplicates, balance; and split off those to validate on.
+"""Check rows before a training: empty, copies, balance; and divide them into folds, or split off validation rows.
 
-Rows without any text, pairs that lack one and rows without a label are skipped and counted. A text in both
-training and validation makes the validation metrics too good: it is reported, and the split keeps equal texts on
-one side.
+Rows without any text, pairs that lack one and rows without a label are skipped and counted. Copies of a text,
+equal but for Unicode form, case, white space and punctuation, stay together, since a copy on the other side is
+learned by heart; one in both training and validation is reported.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +17,15 @@ from headwater.display import counted
 from headwater.errors import DataError
 from headwater.finetuning.rows.labels import Labels, listed, merged_spellings
 from headwater.finetuning.rows.row import Raw, Usable, class_name
-from headwater.reading import compose
+from headwater.reading import compose, copy_key
 
-# Of the cross-validation: its folds, and the most rows.
-FOLDS, FOLDED = 3, 3_000
 # A class with less than this share of a row for validation is rare.
 _HALF = 0.5
+
+
+def keys_of(rows: Iterable[Raw]) -> list[str]:
+    """Return a key of each row that copies of its texts share."""
+    return ["\x1f".join(map(copy_key, row.segments)) for row in rows]
 
 
 def balance(rows: Sequence[Raw], targets: npt.NDArray[np.float64], labels: Labels) -> dict[str, int]:
@@ -44,25 +46,18 @@ def split(
     share: float,
     seed: int,
     name: str,
-    kept: Mapping[int, bool] | None = None,
 ) -> tuple[list[int], list[int]]:
     """Return the places of training and validation rows: the same share of the rows of each class.
 
-    Classes whose share is less than half a row are divided together, so that they keep most of their rows. Equal
-    texts stay together; a class with a single text is in training only. `kept`: the places of rows that an
-    earlier training had, and whether in validation; the others are divided, and if they are too few there are no
-    validation rows. Raises DataError if a side is empty without an earlier training.
+    Classes whose share is less than half a row are divided together, so that they keep most of their rows. Copies
+    stay together; a class with a single text is in training only. Raises DataError if a side is empty.
     """
-    kept = kept or {}
     train: list[int] = []
     validation: list[int] = []
     strata: defaultdict[str, list[list[int]]] = defaultdict(list)
-    for group in _by_text(rows, range(len(rows))):
-        if group[0] in kept:
-            (validation if kept[group[0]] else train).extend(group)
-            continue
+    for group in _copies(rows, range(len(rows))):
         strata[labels.names[int(targets[group[0]])] if labels.target == "class" else ""].append(group)
-    random = np.random.default_rng([seed, len(rows) - len(kept)])
+    random = np.random.default_rng([seed, len(rows)])
     few: list[list[int]] = []  # of rare classes
     few_rows = 0
 
@@ -84,7 +79,7 @@ def split(
     if not validation and (spare := [group for members in strata.values() for group in members[1:]]):
         validation = sorted(spare, key=len)[0]  # of texts that are all repeated
         train = sorted({*train} - {*validation})
-    if not train or not (validation or kept):
+    if not train or not validation:
         raise DataError(
             f"{name} has {len(rows):,} usable rows, too few to split off a validation part",
             expected="at least two rows of each class, with different texts",
@@ -92,28 +87,30 @@ def split(
     return sorted(train), sorted(validation)
 
 
-def _by_text(rows: Sequence[Raw], places: Iterable[int]) -> list[list[int]]:
-    """Return the places in groups of equal texts, in the order in which these first come."""
-    groups: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
-    for place in places:
-        groups[rows[place].segments].append(place)
+def _copies(rows: Sequence[Raw], places: Iterable[int]) -> list[list[int]]:
+    """Return the places in groups of copies, in the order in which these first come."""
+    places = list(places)
+    groups: defaultdict[str, list[int]] = defaultdict(list)
+    for place, key in zip(places, keys_of(rows[place] for place in places), strict=True):
+        groups[key].append(place)
     return [*groups.values()]
 
 
-def folds(rows: Sequence[Raw], targets: npt.NDArray[np.float64], seed: int) -> npt.NDArray[np.int64] | None:
-    """Return (rows,) the fold of each row of a cross-validation, -1 for those beyond FOLDED.
+def folds(
+    rows: Sequence[Raw], targets: npt.NDArray[np.float64], seed: int, count: int
+) -> npt.NDArray[np.int64] | None:
+    """Return (rows,) the fold of each row of a cross-validation.
 
-    Equal texts are in one fold, and the texts of a class are spread evenly. None for fewer than two texts a fold.
+    Copies are in one fold, and the texts of a class are spread evenly. None for fewer than two texts a fold.
     """
-    groups = _by_text(rows, np.random.default_rng(seed).permutation(len(rows))[:FOLDED].tolist())
-    if len(groups) < 2 * FOLDS:
+    groups = _copies(rows, np.random.default_rng(seed).permutation(len(rows)).tolist())
+    if len(groups) < 2 * count:
         return None
-    found = np.full(len(rows), -1)
+    fold = np.full(len(rows), -1)
     outputs = targets if targets.ndim == 1 else targets.argmax(axis=1)
-    in_order = sorted(groups, key=lambda group: outputs[group[0]])
-    for number, group in enumerate(in_order):
-        found[group] = number % FOLDS
-    return found
+    for number, group in enumerate(sorted(groups, key=lambda group: outputs[group[0]])):
+        fold[group] = number % count
+    return fold
 
 
 def _chosen(groups: Sequence[Sequence[int]], order: Iterable[int], wanted: int, *, most: int) -> set[int]:
@@ -127,37 +124,61 @@ def _chosen(groups: Sequence[Sequence[int]], order: Iterable[int], wanted: int, 
     return chosen
 
 
-def also_trained_on(part: str, rows: Sequence[Raw], texts: Set[tuple[str, ...]]) -> list[str]:
-    """Return what to say of the rows of a part whose texts are those of training rows."""
-    repeated = [row.row for row in rows if row.segments in texts]
+def also_trained_on(part: str, rows: Sequence[Raw], keys: Set[str]) -> list[str]:
+    """Return what to say of the rows of a part that are copies of training rows."""
+    repeated = [row.row for row, key in zip(rows, keys_of(rows), strict=True) if key in keys]
     if not repeated:
         return []
     return [
-        f"{len(repeated):,} of {len(rows):,} {part} rows are also in training (the first is row {repeated[0]:,}): "
-        "metrics on them are too good"
+        f"{len(repeated):,} of {len(rows):,} {part} rows are also in training, equal but for case, white space "
+        f"and punctuation (the first is row {repeated[0]:,}): metrics on them are too good"
     ]
 
 
-def describe(
-    train: Usable, validation: Usable, labels: Labels, targets: npt.NDArray[np.float64], asked: Sequence[str] = ()
-) -> tuple[dict[str, Any], list[str]]:
-    """Return what to tell the user before training: figures for metrics.json, and sentences.
+def copies_of(
+    rows: Sequence[Raw], keys: Sequence[str], targets: npt.NDArray[np.float64], labels: Labels
+) -> list[str]:
+    """Return what to say of training rows that are copies of others, and of copies with different labels."""
+    within = len(rows) - len({*keys})
+    if not within:
+        return []
+    notes = [
+        f"{within:,} training rows repeat the text of another, but for case, white space and punctuation: copies "
+        "stay in one fold"
+    ]
+    if labels.target == "class":
+        first: dict[str, int] = {}
+        pairs = [
+            (rows[first[key]].row, rows[place].row)
+            for place, key in enumerate(keys)
+            if targets[first.setdefault(key, place)] != targets[place]
+        ]
+        if pairs:
+            one, other = pairs[0]
+            notes.append(
+                f"{counted(len(pairs), 'row')} with another label than a copy of the same text: row {other:,} and "
+                f"row {one:,} first"
+            )
+    return notes
 
-    targets: those of the training rows. asked: names of columns of 0 and 1, each to be a label.
+
+def describe(
+    checked: Mapping[str, Usable], labels: Labels, targets: npt.NDArray[np.float64], columns: Sequence[str]
+) -> tuple[dict[str, int], list[str]]:
+    """Return the training rows of each class, and what to tell the user of the rows, before training.
+
+    checked: rows by part, "training" among them; targets: those of the training rows; columns: names of columns
+    of 0 and 1, each to be a label.
     """
-    figures, notes = _described_labels(train.rows, labels, targets, asked)
-    texts = {row.segments for row in train.rows}
-    within = len(train.rows) - len(texts)
-    notes += also_trained_on("validation", validation.rows, texts)
-    lists = sum(isinstance(row.label, tuple) for row in train.rows)
-    if labels.target == "labels" and not asked and 0 < lists < len(train.rows):
-        single = len(train.rows) - lists
+    rows = checked["training"].rows
+    classes, notes = _described_labels(rows, labels, targets, columns)
+    lists = sum(isinstance(row.label, tuple) for row in rows)
+    if labels.target == "labels" and not columns and 0 < lists < len(rows):
+        single = len(rows) - lists
         notes.append(f"{counted(lists, 'training row')} with a list of labels, {single:,} with one label alone")
     if labels.target == "labels" and (bare := int((~targets.any(axis=1)).sum())):
         notes.append(f"{counted(bare, 'training row')} with none of the labels")
-    if within:
-        notes.append(f"{within:,} training rows repeat the text of another")
-    for part, name in ((train, "training"), (validation, "validation")):
+    for name, part in checked.items():
         if part.empty or part.unlabelled:
             notes.append(
                 f"skipped in {name}: {counted(part.empty, 'row')} without text, "
@@ -165,37 +186,24 @@ def describe(
             )
         if replaced := sum("\ufffd" in "".join((*row.segments, str(row.label))) for row in part.rows):
             notes.append(f"{counted(replaced, 'row')} in {name} with U+FFFD, in place of lost characters")
-    figures |= {
-        "duplicates_with_validation": sum(row.segments in texts for row in validation.rows),
-        "duplicates_within_training": within,
-        "empty": {"train": train.empty, "validation": validation.empty},
-        "unlabelled": {"train": train.unlabelled, "validation": validation.unlabelled},
-    }
-    return figures, notes
+    return classes, notes
 
 
 def _described_labels(
-    rows: Sequence[Raw], labels: Labels, targets: npt.NDArray[np.float64], asked: Sequence[str]
-) -> tuple[dict[str, Any], list[str]]:
+    rows: Sequence[Raw], labels: Labels, targets: npt.NDArray[np.float64], columns: Sequence[str]
+) -> tuple[dict[str, int], list[str]]:
     """Return how many training rows have each label, and what is unusual about the labels."""
     if labels.target == "score":
         lowest, mean, highest = targets.min(), targets.mean(), targets.max()
-        scores = {"lowest": float(lowest), "mean": float(mean), "highest": float(highest)}
-        note = f"{len(rows):,} training rows: scores from {lowest:.6g} to {highest:.6g}, mean {mean:.6g}"
-        notes, levels = [note], labels.levels  # of the model that is continued, else of these rows
-        if levels and (beyond := int(((targets < levels[0]) | (targets > levels[-1])).sum())):
-            range_ = f"the earlier model's scores, {levels[0]:.6g} to {levels[-1]:.6g}"
-            notes.append(f"{counted(beyond, 'training row')} beyond {range_}: read as the nearer of the two")
-        return {"scores": scores}, notes
+        return {}, [f"{len(rows):,} training rows: scores from {lowest:.6g} to {highest:.6g}, mean {mean:.6g}"]
     classes = balance(rows, targets, labels)
     total = max(1, len(rows))  # a row may have several labels, or none
     shown = ", ".join(f"{name}: {count:,} ({count / total:.0%})" for name, count in list(classes.items())[:12])
     notes = [f"{len(rows):,} training rows: {shown}{', …' if len(classes) > 12 else ''}"]
-    if never := [name for name in map(class_name, map(compose, asked)) if name not in classes]:
+    if never := [name for name in map(class_name, map(compose, columns)) if name not in classes]:
         notes.append(f"{counted(len(never), 'label')} left out, without a training row: {listed(never)}")
     if never := [name for name, count in classes.items() if not count]:
-        kept = f"{counted(len(never), 'label')} kept without a training row: {listed(never)}"
-        notes.append(f"{kept}; what has no row is not learned, and a continued model may forget it: add rows")
+        notes.append(f"{counted(len(never), 'label')} kept without a training row: {listed(never)}")
     cases = Counter(name.casefold() for name in classes)
     if same := [name for name in classes if cases[name.casefold()] > 1]:
         notes.append(f"labels that differ only in case are different classes: {', '.join(map(repr, same[:6]))}")
@@ -210,4 +218,4 @@ def _described_labels(
         notes.append(
             f"only one training row: {few}; such a class is hardly learned, and a part split off lacks it"
         )
-    return {"classes": classes}, notes
+    return classes, notes

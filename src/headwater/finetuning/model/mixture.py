@@ -1,0 +1,162 @@
+"""The mixture of members: their probabilities multiplied, each to the power of its weight, and calibrated.
+
+The weights are not negative, sum to 1 and give the least loss on rows that no member has learned from: a super
+learner (van der Laan et al. 2007) over a logarithmic pool (Genest and Zidek 1986), in which a member that knows
+nothing changes no decision. Of several labels the log-odds are averaged; of scores the probabilities themselves,
+so that the expected scores are, for the least squared error. A temperature divides the logarithms where it lowers
+the loss clearly on rows that did not choose it (Guo et al. 2017).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from headwater.finetuning.rows.labels import Labels
+
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+_LEAST = 1e-9  # probability, before its logarithm
+_LOWEST, _HIGHEST = 0.1, 10.0  # temperatures
+_PARTS = 4  # of the rows, to see what a temperature gains on rows that did not choose it
+_Z = 1.96
+
+
+def pool(
+    probabilities: Sequence[Floats], weights: Sequence[float], labels: Labels, temperature: float = 1.0
+) -> Floats:
+    """Return the mixture of (rows, outputs) each; 0 for an answer that a row does not have."""
+    if len(probabilities) == 1 and temperature == 1:
+        return probabilities[0]
+    if labels.target == "score":
+        return np.asarray(sum(w * one for w, one in zip(weights, probabilities, strict=True)), np.float32)
+    values = sum(
+        w * _logits(one.astype(np.float64), labels) for w, one in zip(weights, probabilities, strict=True)
+    )
+    values = np.asarray(values) / temperature
+    if labels.target == "labels":
+        return (1 / (1 + np.exp(-values))).astype(np.float32)
+    values = np.exp(values - values.max(axis=1, keepdims=True))
+    if labels.target == "answer":
+        values *= np.maximum.reduce(probabilities) > 0
+    return (values / values.sum(axis=1, keepdims=True)).astype(np.float32)
+
+
+def _logits(shares: Doubles, labels: Labels) -> Doubles:
+    values: Doubles = np.log(np.maximum(shares, _LEAST))
+    return values - np.log(np.maximum(1 - shares, _LEAST)) if labels.target == "labels" else values
+
+
+def losses(probabilities: Floats, targets: Doubles, labels: Labels) -> Doubles:
+    """Return (rows,): the logarithmic loss of each, or the squared error of a score in units of the range."""
+    if labels.target == "score":
+        levels = np.array(labels.levels)
+        wide = levels[-1] - levels[0]
+        return np.square((probabilities.astype(np.float64) @ levels - targets) / wide)
+    shares = probabilities.astype(np.float64)
+    if labels.target == "labels":
+        right = np.where(targets > 0, shares, 1 - shares)
+        return -np.log(np.maximum(right, _LEAST)).sum(axis=1)
+    return -np.log(np.maximum(shares[np.arange(len(targets)), targets.astype(np.int64)], _LEAST))
+
+
+def best_weights(
+    probabilities: Sequence[Floats], targets: Doubles, importance: Floats, labels: Labels, prior: float
+) -> list[float]:
+    """Return the weights of least loss, of as many as `probabilities`; importance: (rows,) of each.
+
+    prior: how strongly a departure from equal weights is punished, in rows.
+    """
+    count = len(probabilities)
+    if count == 1:
+        return [1.0]
+    from scipy.optimize import minimize
+
+    scale = 1.0 if labels.target != "score" else _error_scale(probabilities, targets, labels)
+
+    def loss(weights: Doubles) -> float:
+        fitted = np.abs(weights) / np.abs(weights).sum()
+        total = float((importance * losses(pool(probabilities, fitted, labels), targets, labels)).sum()) / scale
+        return (total + prior * float(np.square(fitted - 1 / count).sum())) / max(1, len(targets))
+
+    best = minimize(
+        loss,
+        np.full(count, 1 / count),
+        method="SLSQP",
+        bounds=[(0, 1)] * count,
+        constraints=[{"type": "eq", "fun": lambda weights: weights.sum() - 1}],
+        options={"maxiter": 100, "eps": 1e-4},
+    )
+    # The corners and the equal weights too: the search may stop early.
+    points = [np.clip(best.x, 0, 1), np.full(count, 1 / count), *np.eye(count)]
+    chosen = min((point / point.sum() for point in points), key=loss)
+    return [round(float(one), 4) for one in chosen]
+
+
+def _error_scale(probabilities: Sequence[Floats], targets: Doubles, labels: Labels) -> float:
+    """Return twice the variance of the best member's errors: squared errors over it are logarithmic losses."""
+    return max(1e-9, 2 * min(float(losses(one, targets, labels).mean()) for one in probabilities))
+
+
+def chosen_members(weights: Sequence[float], least: float) -> list[int]:
+    """Return the members with at least this weight; the best one in any case."""
+    return [n for n, weight in enumerate(weights) if weight >= least or weight == max(weights)]
+
+
+def best_temperature(probabilities: Floats, targets: Doubles, labels: Labels, least_rows: int) -> float:
+    """Return the temperature of least loss if its gain is clear on rows that did not choose it, else 1."""
+    if labels.target == "score" or len(targets) < least_rows:
+        return 1.0
+    parts = np.arange(len(targets)) % _PARTS
+    gains = np.zeros(len(targets))
+    for part in range(_PARTS):
+        others, rows = parts != part, parts == part
+        temperature = _temperature(probabilities[others], targets[others], labels)
+        after = pool([probabilities[rows]], [1.0], labels, temperature)
+        gains[rows] = _doubted(probabilities[rows], targets[rows], labels, len(targets))
+        gains[rows] -= _doubted(after, targets[rows], labels, len(targets))
+    clear = gains.mean() > _Z * gains.std(ddof=1) / len(gains) ** 0.5
+    return _temperature(probabilities, targets, labels) if clear else 1.0
+
+
+def _temperature(probabilities: Floats, targets: Doubles, labels: Labels) -> float:
+    from scipy.optimize import minimize_scalar
+
+    def loss(power: float) -> float:
+        scaled = pool([probabilities], [1.0], labels, float(np.exp(power)))
+        return float(_doubted(scaled, targets, labels, len(targets)).mean())
+
+    best = minimize_scalar(loss, bounds=(np.log(_LOWEST), np.log(_HIGHEST)), method="bounded")
+    return float(f"{np.exp(best.x):.4g}")
+
+
+def _doubted(probabilities: Floats, targets: Doubles, labels: Labels, rows: int) -> Doubles:
+    """Return losses of which a part, 1 of rows + 2, is of the other outputs (Platt 1999).
+
+    A few rows that are all right do not prove certainty.
+    """
+    own, doubt = losses(probabilities, targets, labels), 1 / (rows + 2)
+    logs = -np.log(np.maximum(probabilities.astype(np.float64), _LEAST))
+    if labels.target == "labels":
+        others = -np.log(np.maximum(1 - probabilities.astype(np.float64), _LEAST))
+        other = np.where(targets > 0, others, logs).sum(axis=1)
+    else:
+        present = probabilities > 0
+        counts = np.maximum(present.sum(axis=1) - 1, 1)
+        other = ((logs * present).sum(axis=1) - own) / counts
+    return (1 - doubt) * own + doubt * other
+
+
+def cross_fitted(
+    groups: npt.NDArray[np.int64],
+    choose: Callable[[npt.NDArray[np.bool_]], Callable[[npt.NDArray[np.bool_]], Floats]],
+) -> Floats:
+    """Return (rows, outputs): each group's probabilities by what `choose` returned for the other groups' rows."""
+    parts = [(groups == group, choose(groups != group)) for group in np.unique(groups)]
+    first = parts[0][1](parts[0][0])
+    found = np.empty((len(groups), first.shape[1]), np.float32)
+    for rows, predict in parts:
+        found[rows] = predict(rows)
+    return found

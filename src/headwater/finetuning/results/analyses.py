@@ -1,0 +1,456 @@
+"""What is said about a fitted model: figures with intervals, comparisons, labels that look wrong, and mistakes.
+
+Each function takes what `fit` returned and the examples, returns a typed value and changes neither.
+`FinetuneResults` has all of them, and is written as metrics.json. A comparison is paired, on the same rows, with
+the interval of the difference: "better" needs an interval without 0.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from headwater.display import counted
+from headwater.finetuning.learning.config import POLICY, FinetuneConfig, Recipe
+from headwater.finetuning.learning.fit import Examples, Fitted, learn_baseline
+from headwater.finetuning.learning.linear import TFIDF_STRENGTHS, choose_linear
+from headwater.finetuning.learning.train import Training
+from headwater.finetuning.model.fine_tuned import FineTuned, decide
+from headwater.finetuning.model.mixture import pool
+from headwater.finetuning.results.explanation import Piece, explain
+from headwater.finetuning.results.metrics import (
+    ClassFigures,
+    Confusion,
+    Reliability,
+    Score,
+    by_class,
+    confused_pairs,
+    measure_decisions,
+    paired_difference,
+    reliability,
+)
+from headwater.finetuning.rows.labels import Labels
+from headwater.finetuning.rows.row import MemberName, MetricName, Raw, Target, TaskName
+from headwater.finetuning.rows.split import folds
+from headwater.intervals import wilson
+
+Floats = npt.NDArray[np.float32]
+Verdict = Literal["better", "worse", "not apart"]
+METRICS_FILE, DOUBTFUL_FILE = "metrics.json", "doubtful-labels.jsonl"
+BASELINE = "TF-IDF of words and characters"
+_FEW_ROWS = 10  # with fewer, no figure is worth much
+_MOST_PAIRS, _RAREST, _MISTAKES = 20, 5, 12
+# A label is doubted if the models of other rows prefer another by this much, and only where the accuracy is so far
+# on the way from that of the commonest class to 1.
+_MARGIN, _GOOD_ENOUGH = 0.2, 0.4
+
+
+@dataclass(frozen=True)
+class BaselineComparison:
+    """The baseline's figure on the same rows, and the model's minus it."""
+
+    name: str
+    value: float
+    interval: list[float]
+    difference: float
+    difference_interval: list[float]
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the interval of the difference allows to say of the model."""
+        low, high = self.difference_interval
+        return "better" if low > 0 else "worse" if high < 0 else "not apart"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What was measured on the rows of a part: `labelled` of `count` have a text and a label."""
+
+    count: int
+    labelled: int
+    scores: dict[str, Score] = field(default_factory=dict)
+    calibration: Reliability | None = None
+    baseline: BaselineComparison | None = None
+
+
+@dataclass(frozen=True)
+class MemberFigures:
+    """A member's weight in the mixture, and its own figure on the rows that chose the weights."""
+
+    name: MemberName
+    weight: float
+    score: Score | None
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A row whose label looks wrong, and the label that the models of other rows prefer."""
+
+    row: int
+    label: str
+    suggested: str
+    p_label: float
+    p_suggested: float
+    texts: list[str]
+
+
+@dataclass(frozen=True)
+class Doubts:
+    """The most doubtful rows, the first the most so, of `searched` ones; `reason` says why none was looked for."""
+
+    searched: int
+    count: int
+    rows: list[Doubt] = field(default_factory=list)
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A row that was predicted wrongly, with its words and how much each changes the prediction."""
+
+    row: int
+    label: str
+    predicted: str
+    text: str
+    difference: float | None
+    pieces: list[Piece] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class FinetuneResults:
+    """Everything that is said about a fitted model."""
+
+    task: TaskName
+    target: Target
+    metric: MetricName
+    recipe: Recipe
+    base: str
+    members: list[MemberFigures]
+    temperature: float
+    measured: Figures
+    crossed: bool
+    chose: bool
+    chance: float | None
+    majority: float | None
+    tests: dict[str, Figures]
+    classes: list[ClassFigures]
+    confused: list[Confusion]
+    rarest: list[tuple[str, int, float]]
+    doubts: Doubts
+    mistakes: list[Mistake]
+    training: Training | None
+    train_rows: int
+    left_out: int
+    notes: list[str]
+    warnings: list[str]
+
+    @property
+    def score(self) -> Score:
+        """The metric on the measured rows."""
+        return self.measured.scores[self.metric]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of metrics.json."""
+        baseline = None if self.measured.baseline is None else asdict(self.measured.baseline)
+        training = self.training
+        content: dict[str, Any] = {
+            "task": self.task,
+            "target": self.target,
+            "metric": self.metric,
+            "recipe": self.recipe,
+            "base": self.base,
+            **self.score,
+            "count": self.measured.count,
+            "cross_validated": self.crossed,
+            "chose": self.chose,
+            "members": [asdict(one) for one in self.members],
+            "temperature": self.temperature,
+            "baseline": baseline,
+            **{
+                name: self.measured.scores[name]["value"]
+                for name in ("accuracy", "macro_f1")
+                if name in self.measured.scores
+            },
+            "chance": self.chance,
+            "majority": self.majority,
+            "scores": self.measured.scores,
+            "calibration": None if self.measured.calibration is None else asdict(self.measured.calibration),
+            "tests": {name: _figures_dict(one) for name, one in self.tests.items()},
+            "classes": [asdict(one) for one in self.classes],
+            "confused": [asdict(one) for one in self.confused],
+            "doubtful": asdict(self.doubts),
+            "mistakes": [{k: v for k, v in asdict(one).items() if k != "pieces"} for one in self.mistakes],
+            "counts": {"train": self.train_rows, "validation": 0 if self.crossed else self.measured.count},
+            "notes": self.notes,
+            "warnings": self.warnings,
+        }
+        if training is not None:
+            content |= {
+                "best_step": training.best_step,
+                "steps": training.steps,
+                "epochs": training.epochs,
+                "learning_rate": {"value": training.learning_rate, "reason": training.reason},
+                "curve": training.curve,
+            }
+        return {key: value for key, value in content.items() if value is not None}
+
+
+def _figures_dict(figures: Figures) -> dict[str, Any]:
+    plain = {key: value for key, value in asdict(figures).items() if value is not None and key != "scores"}
+    return {**plain, **figures.scores}
+
+
+def analyse(fitted: Fitted, examples: Examples, config: FinetuneConfig) -> FinetuneResults:
+    """Return everything that is said about a fitted model."""
+    measured, labels, name = fitted.measured, fitted.model.labels, fitted.metric
+    tfidf, held = fitted.tfidf, measured.members.get("tfidf")
+    if tfidf is None and config.baseline:
+        tfidf, held = learn_baseline(examples, config)
+    figures = figures_of(labels, name, measured.part.targets, measured.probabilities, None)
+    if tfidf is not None:
+        texts = [row.segments for row in measured.part.rows]
+        shares = tfidf.probabilities(texts, labels) if held is None or not measured.chose else held
+        figures = figures_of(labels, name, measured.part.targets, measured.probabilities, shares)
+    tests = {}
+    for part, encoded in examples.tests.items():
+        others = None if tfidf is None else tfidf.probabilities(encoded.texts, labels)
+        probabilities = fitted.model.probabilities(encoded)
+        tests[part] = figures_of(labels, name, encoded.targets, probabilities, others)
+    decided = decide(labels, measured.probabilities)
+    classes, confused, rarest = _classes(labels, measured.part.targets, decided, examples.parts.classes)
+    members = [
+        MemberFigures(
+            one,
+            member.weight,
+            measure_decisions(
+                labels.target, measured.part.targets, decide(labels, measured.members[one]), labels.outputs
+            )[name]
+            if one in measured.members
+            else None,
+        )
+        for one, member in fitted.members.items()
+    ]
+    chance, majority = _guesses(labels, examples, measured.part.targets, measured.part.rows)
+    return FinetuneResults(
+        config.task,
+        labels.target,
+        name,
+        fitted.recipe,
+        fitted.base_name,
+        members,
+        fitted.model.description.temperature,
+        figures,
+        measured.crossed,
+        measured.chose and (len(fitted.members) > 1 or fitted.training is not None),
+        chance,
+        majority,
+        tests,
+        classes,
+        confused,
+        rarest,
+        doubts(fitted, examples, config),
+        mistakes(fitted.model, measured.part.rows, measured.part.targets, measured.probabilities),
+        fitted.training,
+        examples.count,
+        fitted.left_out,
+        examples.parts.notes,
+        _warnings(labels, figures, decided, measured.part.targets, chance),
+    )
+
+
+def figures_of(
+    labels: Labels,
+    metric: MetricName,
+    targets: npt.NDArray[np.float64],
+    probabilities: Floats,
+    baseline: Floats | None,
+) -> Figures:
+    """Return the figures of a part on its rows with a target, next to the baseline's on the same rows."""
+    known = np.isfinite(targets).reshape(len(targets), -1).all(axis=1)
+    if not known.any():
+        return Figures(len(targets), 0)
+    truth, shares = targets[known], probabilities[known]
+    decided = decide(labels, shares)
+    scores = measure_decisions(labels.target, truth, decided, labels.outputs)
+    if labels.target == "answer":
+        scores = {"accuracy": scores["accuracy"]}
+    compared = None
+    if baseline is not None:
+        others = decide(labels, baseline[known])
+        own, other = scores[metric], measure_decisions(labels.target, truth, others, labels.outputs)[metric]
+        compared = BaselineComparison(
+            BASELINE,
+            other["value"],
+            other["interval"],
+            own["value"] - other["value"],
+            [*paired_difference(metric, labels.target, truth, others, decided, labels.outputs)],
+        )
+    reliable = None if labels.target == "score" else reliability(labels.target, truth, shares)
+    return Figures(len(targets), int(known.sum()), scores, reliable, compared)
+
+
+def _classes(
+    labels: Labels, targets: npt.NDArray[np.float64], decided: npt.NDArray[np.float64], rows: Mapping[str, int]
+) -> tuple[list[ClassFigures], list[Confusion], list[tuple[str, int, float]]]:
+    """Return the figures of each class, the pairs most often confused, and the rarest classes."""
+    if labels.target == "labels":
+        return by_class(targets, decided, labels.names), [], []
+    if labels.target != "class":
+        return [], [], []
+    truth, chosen = targets.astype(np.int64), decided.astype(np.int64)
+    classes = by_class(truth, chosen, labels.names)
+    rarest = sorted(((one.name, rows.get(one.name, 0), one.f1) for one in classes), key=lambda one: one[1])
+    return classes, confused_pairs(truth, chosen, labels.names, _MOST_PAIRS), rarest[:_RAREST]
+
+
+def _guesses(
+    labels: Labels, examples: Examples, targets: npt.NDArray[np.float64], rows: Sequence[Raw]
+) -> tuple[float | None, float | None]:
+    """Return the accuracy of a uniform guess and of the commonest training class."""
+    if labels.target not in ("class", "answer"):
+        return None, None
+    learned = examples.seen.targets[: examples.count].astype(np.int64)
+    common = Counter(learned.tolist()).most_common(1)[0][0]
+    if labels.target == "class":
+        return 1 / labels.outputs, float((targets == common).mean())
+    return float(np.mean([1 / (len(row.segments) - 2) for row in rows])), float((targets == common).mean())
+
+
+def _warnings(
+    labels: Labels,
+    figures: Figures,
+    decided: npt.NDArray[np.float64],
+    targets: npt.NDArray[np.float64],
+    chance: float | None,
+) -> list[str]:
+    """Return warnings of figures of very few rows, not above guessing, or of one class alone."""
+    warnings = []
+    if figures.count < _FEW_ROWS:
+        rows = counted(figures.count, "row")
+        warnings.append(f"{rows} cannot tell a good model from a bad one: give --validation FILE, or more rows")
+    if chance is not None and figures.scores["accuracy"]["interval"][0] <= chance:
+        warnings.append(
+            f"accuracy {figures.scores['accuracy']['value']:.3f} is not clearly above chance, {chance:.3f}: these "
+            "rows do not teach the labels"
+        )
+    if labels.target == "class" and len(set(decided.tolist())) == 1 and len(set(targets.tolist())) > 1:
+        warnings.append(
+            f"the model predicts {labels.names[int(decided[0])]!r} for all {len(decided):,} measured rows: give "
+            "more rows of the other classes, or --set class_weight=balanced"
+        )
+    return warnings
+
+
+def doubts(fitted: Fitted, examples: Examples, config: FinetuneConfig) -> Doubts:
+    """Return the rows whose label looks wrong to models of other rows (Northcutt et al. 2021); classes only.
+
+    Of few rows the cross-validation's mixture judges, else TF-IDF and the probe at the strengths that were chosen,
+    by cross-validation of at most POLICY.doubted_rows rows.
+    """
+    labels, measured = fitted.model.labels, fitted.measured
+    if labels.target != "class" or not config.doubtful:
+        return Doubts(0, 0)
+    if examples.crossed and measured.chose:
+        rows, targets, shares = measured.part.rows, measured.part.targets, measured.probabilities
+    else:
+        judged = _judged(fitted, examples, config)
+        if judged is None:
+            return Doubts(0, 0)
+        rows, targets, shares = judged
+    given, suggested = targets.astype(np.int64), shares.argmax(axis=1)
+    right = int((given == suggested).sum())
+    common = float(np.bincount(given).max() / len(given))
+    needed = common + _GOOD_ENOUGH * (1 - common)
+    if wilson(right, len(given))[0] < needed:
+        accuracy = f"{right / len(given):.2f} where at least {needed:.2f} is needed, surely"
+        return Doubts(len(rows), 0, [], f"the models are not good enough to doubt a label: accuracy {accuracy}")
+    places = np.arange(len(rows))
+    own, largest = shares[places, given], shares[places, suggested]
+    order = np.argsort(own - largest, kind="stable")
+    order = order[largest[order] - own[order] >= _MARGIN]
+    listed = [
+        Doubt(
+            rows[place].row,
+            labels.names[given[place]],
+            labels.names[suggested[place]],
+            round(float(own[place]), 4),
+            round(float(largest[place]), 4),
+            list(rows[place].segments),
+        )
+        for place in order[: config.doubtful].tolist()
+    ]
+    return Doubts(len(rows), len(order), listed)
+
+
+def _judged(
+    fitted: Fitted, examples: Examples, config: FinetuneConfig
+) -> tuple[list[Raw], npt.NDArray[np.float64], Floats] | None:
+    """Return a sample of the training rows, their targets, and their probabilities by linear models of others."""
+    if fitted.tfidf is None:
+        return None
+    rows = examples.parts.train.rows
+    places = np.arange(len(rows))[:: -(-len(rows) // POLICY.doubted_rows)]
+    sample, targets, labels = [rows[place] for place in places], examples.seen.targets[places], examples.labels
+    fold = folds(sample, targets, config.seed, POLICY.folds)
+    if fold is None:
+        return None
+    splits = [(np.flatnonzero(fold != n), np.flatnonzero(fold == n)) for n in range(POLICY.folds)]
+    held = np.concatenate([part for _, part in splits])
+    wanted, weights = labels.probabilities(examples.seen)[places], examples.weights[places]
+    matrices: list[tuple[Any, Sequence[float]]] = []
+    names: tuple[MemberName, ...] = ("tfidf", "probe")
+    for name in names:
+        choice = fitted.members[name].choice if name in fitted.members else None
+        if name == "tfidf":
+            strengths = [choice.strength] if choice else [TFIDF_STRENGTHS[1]]
+            matrices.append((fitted.tfidf.features([row.segments for row in sample]), strengths))
+        elif choice and fitted.features is not None and len(fitted.features) == len(examples.seen):
+            matrices.append((fitted.features[places], [choice.strength]))
+    each = [
+        choose_linear({"features": matrix}, wanted, weights, labels, splits, strengths)[1]
+        for matrix, strengths in matrices
+    ]
+    shares = np.empty_like(each[0])
+    shares[held] = pool(each, [1 / len(each)] * len(each), labels)
+    return sample, targets, shares
+
+
+def mistakes(
+    model: FineTuned, rows: Sequence[Raw], targets: npt.NDArray[np.float64], probabilities: Floats
+) -> list[Mistake]:
+    """Return the most confident mistakes, or the largest errors of scores, each with its explanation."""
+    labels, decided = model.labels, decide(model.labels, probabilities)
+    if labels.target == "score":
+        order = np.argsort(-np.abs(decided - targets), kind="stable")[:_MISTAKES]
+    else:
+        order = np.argsort(-probabilities.max(axis=1), kind="stable")
+        right = (decided == targets).reshape(len(decided), -1).all(axis=1)[order]
+        order = order[~right][:_MISTAKES]
+    return [_mistake(model, rows[place], targets[place], probabilities[place]) for place in order]
+
+
+def _mistake(model: FineTuned, row: Raw, target: Any, share: Floats) -> Mistake:
+    labels = model.labels
+    answers = share[: len(row.segments) - 2] if labels.target == "answer" else share
+    prediction = model.prediction(row.row, answers)
+    output, difference = int(answers.argmax()), None
+    if labels.target == "score":
+        score = float(model.decide(share[None])[0])
+        predicted, difference = f"{score:.6g}", round(score - float(target), 6)
+    elif labels.target == "labels" and not prediction.label:
+        predicted = "none"
+    else:
+        predicted = f"{labels.as_named(prediction.label)} ({answers[output]:.0%})"
+    return Mistake(
+        row.row,
+        labels.as_named(row.label),
+        predicted,
+        " ".join(" ".join(row.segments).split()),
+        difference,
+        explain(model, row.segments, output),
+    )
