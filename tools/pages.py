@@ -8,8 +8,7 @@ Each command has a page made from its help, and each public name one made from i
 public names, of the papers' numbers, of the packages and of the protocols are made from the code: a comment
 `<!-- made: NAME -->` in a page is replaced by its list. A comment
 `<!-- source FILE OBJECT … -->` in a page, and the links to the lines of the code that `tools/examples.py` writes
-after it, are replaced by the source of these objects. The results that experiments wrote into `papers/results/`
-are listed if there are any.
+after it, are replaced by the source of these objects. The results in `papers/results/` are listed.
 """
 
 from __future__ import annotations
@@ -130,17 +129,11 @@ def main() -> int:
 
 
 def add_results(folder: Path) -> None:
-    """List every page of `papers/results/` below its index; write an index if there is none."""
-    folder.mkdir(exist_ok=True)
-    index = folder / "index.md"
-    names = sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.md") if path != index)
-    if index.is_file():
-        hidden = "\n".join(names)
-        with index.open("a", encoding="utf-8") as page:
-            page.write(f"\n```{{toctree}}\n:hidden:\n\n{hidden}\n```\n" if names else "")
-        return
-    intro = "What `headwater reproduce` wrote." if names else "None are here yet: `papers/results/` is empty."
-    index.write_text(_index("Results", intro, names), encoding="utf-8")
+    """Write the index of the published results: every page of `papers/results/`."""
+    names = sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.md"))
+    (folder / "index.md").write_text(
+        _index("Results", "What `headwater reproduce` wrote.", names), encoding="utf-8"
+    )
 
 
 def _index(title: str, intro: str, names: list[str]) -> str:

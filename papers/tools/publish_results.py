@@ -42,23 +42,23 @@ def main(arguments: list[str]) -> int:
         print(__doc__)
         return 2
     source, target = map(Path, arguments)
-    found = sorted(path.parent for path in source.glob("*/results.json"))
-    if not found:
+    folders = sorted(path.parent for path in source.glob("*/results.json"))
+    if not folders:
         print(f"{source} has no results")
         return 1
-    refused = {folder.name: reason for folder in found if (reason := foreign(folder))}
+    refused = {folder.name: reason for folder in folders if (reason := foreign(folder))}
     if refused:
         for name, reason in refused.items():
             print(f"{name} is not published: it has {reason}")
         print(f"Nothing was copied. Remove these from {source}, or run them again.")
         return 1
-    for folder in found:
+    for folder in folders:
         shutil.rmtree(target / folder.name, ignore_errors=True)
         (target / folder.name).mkdir(parents=True)
         for path in folder.iterdir():
             if path.suffix in PUBLISHED:
                 shutil.copyfile(path, target / folder.name / path.name)
-    print(f"{len(found)} experiments in {target}")
+    print(f"{len(folders)} experiments in {target}")
     return write_pages(target)
 
 
@@ -97,21 +97,23 @@ def write_pages(folder: Path) -> int:
 
     remarks = read_toml(Path(__file__).with_name("remarks.toml"))
     for path in sorted(folder.glob("*/results.json")):
-        place = path.parent
-        results, made = (json.loads((place / name).read_text("utf-8")) for name in ("results.json", "made.json"))
+        experiment = path.parent
+        results, made = (
+            json.loads((experiment / name).read_text("utf-8")) for name in ("results.json", "made.json")
+        )
         results = published(results)
         made.pop("remark", None)
-        made |= {"remark": remarks[place.name]} if place.name in remarks else {}
-        write_text(place / PAGE, page(results, made))
+        made |= {"remark": remarks[experiment.name]} if experiment.name in remarks else {}
+        write_text(experiment / PAGE, page(results, made))
         write_json(path, results)
-        write_json(place / "made.json", made)
-        manifest = read_manifest(place).to_dict() | {"command": made["command"]}
+        write_json(experiment / "made.json", made)
+        manifest = read_manifest(experiment).to_dict() | {"command": made["command"]}
         manifest["files"] = {
-            name: {"bytes": (place / name).stat().st_size, "sha256": sha256_of(place / name)}
+            name: {"bytes": (experiment / name).stat().st_size, "sha256": sha256_of(experiment / name)}
             for name in manifest["files"]
-            if (place / name).exists()
+            if (experiment / name).exists()
         }
-        write_json(place / "headwater.json", Manifest.model_validate(manifest).sealed().to_dict())
+        write_json(experiment / "headwater.json", Manifest.model_validate(manifest).sealed().to_dict())
     write_claims(folder)
     if folder.resolve() == RESULTS:
         for path, text in quoting_pages().items():
@@ -140,8 +142,8 @@ def quoting_pages() -> dict[Path, str]:
         ("docs/models.md", "law", law),
     )
     for name, mark, lines in quoted:
-        start, found, rest = (ROOT / name).read_text("utf-8").partition(f"<!-- {mark} -->")
-        if found:
+        start, marked, rest = (ROOT / name).read_text("utf-8").partition(f"<!-- {mark} -->")
+        if marked:
             content = "\n".join([f"<!-- {mark} -->", *lines, f"<!-- /{mark} -->"])
             pages[ROOT / name] = start + content + rest.partition(f"<!-- /{mark} -->")[2]
     return pages

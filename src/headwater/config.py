@@ -7,7 +7,6 @@ options. An unknown key is an error that names the nearest known one.
 from __future__ import annotations
 
 import difflib
-import json
 import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,8 +23,6 @@ from headwater.storage import write_text
 
 # Wrong syntax, numbers of thousands of digits (both ValueErrors), tables nested thousands deep.
 _NOT_TOML = (ValueError, RecursionError)
-# `tomllib` needs memory that grows with the square of a key's parts, which are between dots.
-_TOML_BYTES, _LINE_DOTS = 1 << 20, 256
 _SHOWN = 200  # characters of a wrong value
 MOST_ROWS = 1 << 53  # the largest `limit`: more than any file has; numbers beyond 63 bits overflow later
 
@@ -118,24 +115,11 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file; raise UsageError naming the line if it is not TOML, or its size if it is too large."""
-    size = path.stat().st_size if path.is_file() else 0  # `read_text` says why it cannot be read
-    text = read_text(path) if size <= _TOML_BYTES else ""
-    _check_bounds(str(path), size, text)
+    """Read a TOML file; raise UsageError naming the line if it is not TOML."""
     try:
-        return tomllib.loads(text)
+        return tomllib.loads(read_text(path))
     except _NOT_TOML as error:
         raise UsageError(f"{path} is not valid TOML: {error}", repair="Correct that line") from None
-
-
-def _check_bounds(source: str, size: int, text: str) -> None:
-    """Raise UsageError for TOML of too many bytes, or with a line of too many dots."""
-    long = next((line for line in text.splitlines() if line.count(".") > _LINE_DOTS), "")
-    if long or size > _TOML_BYTES:
-        raise UsageError(
-            f"{source} has the line {long[:40]}…" if long else f"{source} has {size:,} bytes",
-            expected=f"at most {_TOML_BYTES:,} bytes and {_LINE_DOTS} dots in a line",
-        )
 
 
 def recipe_files() -> dict[str, Path]:
@@ -177,7 +161,6 @@ def parse_settings(settings: Iterable[str]) -> Layer:
         key, separator, raw = setting.partition("=")
         if not separator or not key.strip():
             raise UsageError(f"--set {setting[:_SHOWN]!r} has no key or no '='", expected="--set key=value")
-        _check_bounds("--set", len(setting), setting)
         try:
             value: Any = tomllib.loads(f"value = {raw}")["value"]
         except _NOT_TOML:
@@ -265,9 +248,4 @@ def _usage_error(
     shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
     if source == option_name(key):
         return UsageError(f"{source} is {shown}: {reason}", repair=f"Correct {source}")
-    repair = f"Correct {key}"
-    if first["type"] == "tuple_type" and isinstance(first["input"], str):
-        items = [item.strip(" \"'") for item in first["input"].strip("[] ").split(",")]
-        setting = f"{key}={json.dumps(items, ensure_ascii=False)}"
-        repair = f"Write --set '{setting}'" if source == "--set" else f"Write {setting}"
-    return UsageError(f"{source} has {key} = {shown}: {reason}", repair=repair)
+    return UsageError(f"{source} has {key} = {shown}: {reason}", repair=f"Correct {key}")

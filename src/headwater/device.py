@@ -65,10 +65,19 @@ def bf16_is_fast(device: torch.device) -> bool:
 
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    features = torch.cpu.get_capabilities()
+    features = _cpu_features()
     # Arm's on Linux only: torch for macOS does not use them.
     names = ("avx512_bf16", "amx_bf16", *(["bf16"] if sys.platform == "linux" else []))
-    return device.type == "cpu" and any(features.get(name) for name in names)
+    return device.type == "cpu" and not features.isdisjoint(names)
+
+
+def _cpu_features() -> set[str]:
+    """Return the features of the processor by Linux's names; those of torch where it knows them."""
+    import torch
+
+    if hasattr(torch.cpu, "get_capabilities"):
+        return {name for name, value in torch.cpu.get_capabilities().items() if value is True}
+    return set((_cpu_info("flags") or _cpu_info("Features")).split())
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:

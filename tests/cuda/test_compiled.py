@@ -150,3 +150,26 @@ def test_the_loss_gradient_is_one_graph_for_all_full_chunks(monkeypatch: pytest.
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(torch.autograd.grad(found, (hidden, matrix)), wanted)
     assert counters["stats"]["unique_graphs"] == 1
+
+
+def test_many_models_of_a_process_share_no_limit_of_compilations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch compiles one code object at most eight times; logits of each dtype and vocabulary have their own."""
+    from headwater.model import Backend, loss
+
+    monkeypatch.setattr(loss, "_DEVICE_CHUNK_BYTES", 16 * 61 * 4)
+    torch._dynamo.reset()
+    generator = torch.Generator().manual_seed(1)
+    for vocabulary in range(61, 67):
+        for dtype in (torch.float32, torch.bfloat16):
+            for positions in (16, 40, 9):
+                hidden, matrix = (
+                    torch.randn(n, 8, generator=generator).to(dtype) for n in (positions, vocabulary)
+                )
+                targets = torch.randint(0, vocabulary, (positions,), generator=generator)
+                weights = torch.rand(positions, generator=generator)
+                found = loss.cross_entropy(
+                    hidden.requires_grad_(), matrix, targets, weights, Backend(compiler="eager")
+                )
+                torch.testing.assert_close(
+                    found, loss.cross_entropy_plainly(hidden, matrix, targets, weights), rtol=2e-2, atol=1e-2
+                )

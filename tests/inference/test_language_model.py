@@ -340,3 +340,18 @@ def test_memory_is_free_without_the_garbage_collector(
         assert [each() for each in objects] == [None] * len(objects)
     finally:
         gc.enable()
+
+
+def test_text_without_tokens_and_empty_texts_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    tokenizer = hw.Tokenizer.train(TEXTS, kind="gpt1", vocab_size=60)
+    lm = LanguageModel(build_model(preset("gpt1-nano", vocabulary=60, context=32), seed=1), tokenizer)
+    lm.generate("the 강물", max_tokens=1)
+    lm.score([("the 강물", " runs")])
+    lm.embed(["the 강물"])
+    unknown = "Text without a token of its own: <unk> is 2 of {} tokens"
+    assert [record.message for record in caplog.records] == [unknown.format(n) for n in (3, 4, 3)]
+    caplog.clear()
+    hw.load("gpt2-mini").embed(["the river", " "])
+    assert [record.message for record in caplog.records] == [
+        "1 of 2 texts are empty: each gets the vector of an empty text"
+    ]

@@ -169,7 +169,7 @@ def test_requests_that_cannot_be_scored_are_named(scorer: Scorer) -> None:
     with pytest.raises(DataError, match="no tokens"):
         scorer.score_ids([([1], [2]), ([], [1])])
     with pytest.raises(DataError, match="adds no token"):
-        scorer.score([("the river", "")])
+        scorer.encode_pairs([("the river", "")])
     with pytest.raises(UsageError, match="out of range"):
         scorer.score_ids([([1], [3000])])
     with pytest.raises(UsageError, match="stride"):

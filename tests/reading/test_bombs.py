@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headwater.config import parse_settings, read_toml
 from headwater.corpus import Document, write_documents
 from headwater.corpus.folder import read_shard
-from headwater.errors import DataError, FolderError, UsageError
+from headwater.errors import DataError, FolderError
 from headwater.finetuning import Raw
 from headwater.finetuning.model.inputs import encode
 from headwater.reading import ParquetTable, open_table, parse_json, read_json
@@ -81,13 +79,6 @@ def test_batches_of_long_values_have_few_rows(tmp_path: Path, form: str) -> None
     assert max(batches) * 8 * MEBI <= 72 * MEBI
 
 
-def test_rows_without_bytes_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": pa.DictionaryArray.from_arrays(pa.array([0] * 8 * MEBI), ["a"])}), path)
-    with pytest.raises(DataError, match=r"has 8,388,608 rows; expected at most [\d,]+ in a file of"):
-        open_table(path)
-
-
 def test_large_documents_are_read_back(tmp_path: Path) -> None:
     texts = [f"{number} " + "river " * MEBI for number in range(12)]
     write_documents((Document(str(number), text) for number, text in enumerate(texts)), tmp_path)
@@ -100,27 +91,6 @@ def test_a_parquet_file_without_rows_is_read(tmp_path: Path, has_dictionary: boo
         pa.table({"text": pa.array([], pa.string())}), tmp_path / "a.parquet", use_dictionary=has_dictionary
     )
     assert not [*open_table(tmp_path / "a.parquet").rows]
-
-
-@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.json", "a.parquet", "a.tsv"])
-def test_tables_of_more_than_ten_thousand_columns_are_refused(tmp_path: Path, name: str) -> None:
-    names = [f"c{number}" for number in range(10_001)]
-    path = tmp_path / name
-    if name == "a.parquet":
-        pq.write_table(pa.table({one: ["x"] for one in names}), path)
-    elif name in {"a.csv", "a.tsv"}:
-        path.write_text(("," if name == "a.csv" else "\t").join(names) + "\n")
-    else:
-        path.write_text("{" + ", ".join(f'"{one}": "x"' for one in names) + "}\n")
-    with pytest.raises(DataError, match=r"has 10,001 columns; expected at most 10,000"):
-        list(open_table(path).rows)
-
-
-def test_rows_that_each_add_columns_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text("".join(f'{{"c{number}": "x"}}\n' for number in range(10_001)))
-    with pytest.raises(DataError, match="columns; expected at most 10,000"):
-        open_table(path).all_columns()
 
 
 def workbook(path: Path, change: Any) -> Path:
@@ -160,60 +130,13 @@ def test_a_packed_line_of_200_megabytes_is_refused(tmp_path: Path, suffix: str) 
         list(read_text_file(path, "text"))
 
 
-def keys(*parts: str) -> Iterator[str]:
-    for part in parts:
-        yield ".".join([part] * 258) + " = 1"
-        yield f"[{' . '.join([part] * 258)}]"
-        yield "x = {" + ".".join([part] * 258) + " = 1}"
-
-
-def test_keys_of_many_parts_are_refused_before_they_are_parsed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "config.toml"
-    with monkeypatch.context() as patched:
-        patched.setattr("tomllib.loads", lambda _: pytest.fail("it was parsed"))
-        for text in [*keys("a", '"a"', "'a'", '"\\""'), ".".join("a" * 100_000) + " = 1"]:
-            path.write_text(text)
-            with pytest.raises(UsageError, match=r"has the line .* at most 1,048,576 bytes and 256 dots"):
-                read_toml(path)
-        path.write_text("#" * (MEBI + 1))
-        with pytest.raises(UsageError, match="has 1,048,577 bytes"):
-            read_toml(path)
-        for setting in (".".join("a" * 100_000) + "=1", "a={" + ".".join("a" * 100_000) + "=1}"):
-            with pytest.raises(UsageError, match="--set has the line"):
-                parse_settings([setting])
-    dots = ".".join("a" * 99)
-    path.write_text(
-        f'# {dots}\na = "{dots}"\nb = """\n{dots}"""\nc = \'\'\'{dots}\'\'\'\n{".".join("d" * 32)} = 1'
-    )
-    assert read_toml(path)["b"] == dots
-
-
-def test_quotation_marks_in_a_comment_begin_no_key(tmp_path: Path) -> None:
-    """Python 3.11.2 took these for keys with a pattern of possessive groups."""
-    path, dots = tmp_path / "config.toml", ".".join("a" * 99)
-    for comment in (f"it's {dots}", f'"{dots}', f'"""" {dots}'):
-        path.write_text(f'# {comment}\na = 1 # {comment}\nb = """\n"" {dots}\\\\""""\n')
-        assert read_toml(path) == {"a": 1, "b": f'"" {dots}\\"'}
-
-
-def test_scanning_keys_takes_linear_time(tmp_path: Path) -> None:
-    """A second attempt at each quotation mark of these would take hours."""
-    path = tmp_path / "config.toml"
-    for text in ('x = """' + '\\"""' * 200_000, '"' + '\\"' * 500_000, "'''" * 300_000 + "'", 'a."' * 300_000):
-        path.write_text(text)
-        with pytest.raises(UsageError):
-            read_toml(path)
-
-
 def test_json_above_its_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headwater.reading.files.FileLimits.JSON_BYTES", 1_000)
     path = tmp_path / "a.json"
     path.write_text("[" + '{"text": "a"},\n' * 200 + "{}]")
-    for read in (read_json, lambda path: list(open_table(path).rows)):
-        with pytest.raises(DataError, match="is a JSON value of more than"):
-            read(path)
+    with pytest.raises(DataError, match="is a JSON value of more than"):
+        read_json(path)
+    assert len(list(open_table(path).rows)) == 201, "a table of one's own has no limit"
 
 
 @pytest.mark.parametrize("value", ["[]", "{}"])
@@ -253,7 +176,6 @@ def test_a_long_text_is_cut_before_it_is_tokenized(monkeypatch: pytest.MonkeyPat
     [
         MemoryError(),
         RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
-        RuntimeError("can't start new thread"),
     ],
 )
 def test_too_little_memory_is_one_message(

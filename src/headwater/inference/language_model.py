@@ -155,18 +155,18 @@ class LanguageModel:
         top_p (1): choose among the most probable tokens whose probabilities add up to p.
         min_p (0): choose among the tokens with at least this share of the largest probability.
         repetition_penalty (1): above 1 makes tokens that occurred less probable.
-        presence_penalty, frequency_penalty (0): what is subtracted from the logits of generated tokens, once or
-            for each time.
-        bias: what is added to the logit of each token id.
+        presence_penalty (0): is subtracted from the logits of generated tokens.
+        frequency_penalty (0): is subtracted for each time that a token was generated.
+        bias: what is added to the logits, by token id.
         stop: texts before which the continuation ends; stop_tokens: ids of such tokens.
         ignore_end (False): whether to continue after tokens that end a text.
         seed: the seed of the random choices; None (the default) is a new one at each call.
         sample (0): the index of the continuation among those of one prompt and seed.
-        beyond_context: "refuse" (the default) raises UsageError for more tokens than the context holds; "shift"
-            drops its older half whenever it is full.
+        beyond_context ("refuse"): UsageError for more tokens than the context; "shift" drops its older half then.
         """
         options = _DEFAULTS | options
         requests = [self.request(text, **options) for text in ([prompt] if isinstance(prompt, str) else prompt)]
+        self._warn_of_unknown([request.prompt for request in requests])
         engine = self.engine
         running: list[Generation] = []
         try:
@@ -200,7 +200,7 @@ class LanguageModel:
         ids = self.encode_prompts([prompt])[0] if isinstance(prompt, str) else [int(token) for token in prompt]
         if options.get("seed", 0) is None:
             options["seed"] = fresh_seed()
-        stop = options.get("stop", ())
+        stop = options.get("stop") or ()
         options["stop"] = tuple(map(self.as_read, [stop] if isinstance(stop, str) else stop))
         return Request.build({"prompt": tuple(ids), **options}, source="the request")
 
@@ -214,7 +214,11 @@ class LanguageModel:
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
         """Return log P(continuation | context) of each pair, and whether the continuation is the greedy one."""
-        return self.scorer.score([(self.as_read(context), self.as_read(rest)) for context, rest in pairs])
+        encoded = self.scorer.encode_pairs(
+            [(self.as_read(context), self.as_read(rest)) for context, rest in pairs]
+        )
+        self._warn_of_unknown([[*context, *continuation] for context, continuation in encoded])
+        return self.scorer.score_ids(encoded)
 
     def fill(self, text: str, *, top: int = 5) -> list[list[tuple[str, float]]]:
         """Return, for each `[MASK]` in the text, the `top` most probable tokens as (text, probability).
@@ -238,6 +242,9 @@ class LanguageModel:
             _LOG.warning(
                 "left out: the ends of %d of %d texts, which are longer than the model reads", cut, len(several)
             )
+        if empty := sum(not text.strip() for text in several):
+            _LOG.warning("%d of %d texts are empty: each gets the vector of an empty text", empty, len(several))
+        self._warn_of_unknown(encoded)
         vectors = self.embed_ids(encoded, normalize=normalize)
         return vectors[0] if isinstance(texts, str) else vectors
 
@@ -250,6 +257,11 @@ class LanguageModel:
         """Return the token ids that `embed` reads of each text, without `[CLS]` and `[SEP]`."""
         composed = [self.as_read(text) for text in texts]
         return encode_texts(self.tokenizer, composed, self._embedding, self.config)
+
+    def _warn_of_unknown(self, texts: Sequence[Sequence[int]]) -> None:
+        """Warn of tokens for text that the vocabulary does not have, as the commands do."""
+        if self._tokenizer is not None and (note := self._tokenizer.note_of_unknown(texts)):
+            _LOG.warning(note)
 
     def embed_ids(self, texts: Sequence[list[int]], *, normalize: bool = False) -> npt.NDArray[np.float32]:
         """Return what `embed` returns for texts as token ids, without `[CLS]` and `[SEP]`."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headwater.tokenizer import Tokenizer
 
 MOST_MASKS = 64  # blanks of one text
-_FEATURES = "Learn a task with it: headwater finetune --freeze"
+_FEATURES = "Learn a task with it: headwater finetune"
 
 
 class Candidate(NamedTuple):

@@ -49,15 +49,8 @@ class Scorer:
         self.context: int = network.config.context
         tokenizer.require_rows(self.vocabulary)
 
-    def score(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
-        """Return log P(continuation | context) of each pair, and whether greedy decoding gives it.
-
-        Tokenised by `encode_pairs`. Raises DataError for a continuation without tokens.
-        """
-        return self.score_ids(self.encode_pairs(pairs))
-
     def score_ids(self, requests: Sequence[tuple[list[int], list[int]]]) -> list[tuple[float, bool]]:
-        """Return the same for token ids. A context has at least one token."""
+        """Return log P(continuation | context) of each pair of ids, and whether greedy decoding gives it."""
         return [
             (float(scores.log_probability.sum(dtype=np.float64)), bool(scores.is_greedy.all()))
             for scores in self.token_scores(requests)

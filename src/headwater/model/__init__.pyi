@@ -4,7 +4,7 @@ from .config import PRESETS, Architecture, Faithful, Model, ModelConfig, archite
 from .io.folder import load_config, load_model, model_reader, save_description, save_model
 from .io.single import gguf_name
 from .io.weights import read_tensors, require_cast
-from .loss import IGNORE, cross_entropy, project, workspace_bytes
+from .loss import IGNORE, cross_entropy, project, with_own_code, workspace_bytes
 from .transformer import Block, Embedding, Embeddings, Extensible, Linear, Transformer, token_rows
 
 __all__ = [
@@ -39,5 +39,6 @@ __all__ = [
     "save_description",
     "save_model",
     "token_rows",
+    "with_own_code",
     "workspace_bytes",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -27,8 +28,6 @@ _DEVICE_CHUNK_BYTES = 512 * 1024**2
 _SOFTMAX_BYTES = 4 * 1024**2
 # Matmuls are fastest if their numbers of rows and columns are multiples of this.
 _EVEN = 64
-# The most compiled variants of the softmax's gradient in a process.
-_VARIANTS = 64
 # Bytes of bfloat16 logits that are converted to float32 at a time.
 _PROJECT_BYTES = 24 * 1024**2
 
@@ -139,7 +138,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     ) -> Tensor:
         needs_hidden, needs_matrix = ctx.needs_input_grad[:2]
         kernels = backend.kernels_for(matrix)
-        softmax_gradient_ = kernels.loss_gradient_ if kernels else _gradient_by(backend.compiler)
+        softmax_gradient_ = (
+            kernels.loss_gradient_ if kernels else _gradient_by(backend.compiler, matrix.dtype, len(matrix))
+        )
         grad_hidden = torch.empty_like(hidden) if needs_hidden else None
         grad_matrix = None
         needs_bias = bias is not None and ctx.needs_input_grad[5]
@@ -228,9 +229,22 @@ def _softmax_gradient_(logits: Tensor, targets: Tensor, weights: Tensor) -> Tens
 
 
 @cache
-def _gradient_by(compiler: str | None) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def _gradient_by(
+    compiler: str | None, dtype: torch.dtype, vocabulary: int
+) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Return the softmax's gradient for logits of this dtype and vocabulary, which all models share."""
     if compiler is None:
         return _softmax_gradient_
-    # All models of the process share it: logits of any vocabulary, aligned or not, in both dtypes.
-    options: dict[str, Any] = {"recompile_limit": _VARIANTS}  # not in the signatures that torch declares
-    return torch.compile(_softmax_gradient_, backend=compiler, fullgraph=True, **options)
+    return torch.compile(with_own_code(_softmax_gradient_), backend=compiler, fullgraph=True)
+
+
+def with_own_code(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a copy that shares no compilations with the original.
+
+    torch stores them by code object, and refuses to compile one more than eight times: with shared code, a process
+    that trains several models would fail.
+    """
+    assert isinstance(function, FunctionType)
+    return FunctionType(
+        function.__code__.replace(), function.__globals__, function.__name__, function.__defaults__
+    )

@@ -19,7 +19,6 @@ from typing import Any, Self
 
 from headwater.errors import DataError
 from headwater.reading.files import FileLimits, file_error, read_object
-from headwater.reading.table_rows import check_columns
 
 _TEXTS = {"string", "large_string", "string_view"}
 _BYTES = {"binary", "large_binary", "binary_view"}
@@ -33,7 +32,7 @@ class ParquetTable:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the file; raises DataError if it cannot be read, or has more columns or rows than are accepted."""
+        """Open the file; raises DataError if it cannot be read."""
         import pyarrow.parquet
 
         self.path, self._rows = path, 0
@@ -42,8 +41,7 @@ class ParquetTable:
             self._file = pyarrow.parquet.ParquetFile(source)
             self._bytes = path.stat().st_size
             self.schema, self._metadata = self._file.schema_arrow, self._file.metadata
-            check_columns(path, max(self._metadata.num_columns, len(self.schema.names)))  # names may not be UTF-8
-        self._limit("rows", self._metadata.num_rows, FileLimits.ROWS, self._bytes)
+            self.schema.names  # may not be UTF-8  # noqa: B018
 
     def __enter__(self) -> Self:
         return self
@@ -213,7 +211,7 @@ def arrow_batches(path: Path, rows: int) -> tuple[Any, Iterator[Any]]:
         is_file = source.read(6) == b"ARROW1"
         source.seek(0)
         reader = pyarrow.ipc.open_file(source) if is_file else pyarrow.ipc.open_stream(source)
-        check_columns(path, len(reader.schema.names))  # which may not be UTF-8
+        reader.schema.names  # may not be UTF-8  # noqa: B018
 
     def batches() -> Iterator[Any]:
         total = 0

@@ -23,11 +23,9 @@ class FileLimits:
     """
 
     JSON_BYTES = 1 << 27
-    """Bytes of a JSON value, which is read whole."""
+    """Bytes of a JSON file of a model or another folder, which is read whole."""
     CONTAINERS = 1 << 22
     """Lists and objects of one JSON value: two bytes of text take up to 200 of memory."""
-    COLUMNS = 10_000
-    """Columns of a table, or of one row."""
     FIELD_CHARACTERS = 1 << 24
     """Characters of a CSV field: longer than any novel. An unclosed quote makes one field of all that follows."""
     LINE_BYTES = 1 << 26
@@ -41,8 +39,6 @@ class FileLimits:
 
     # Of Parquet and Arrow files. Each may be ARROW_RATIO for each packed byte instead.
     ARROW_RATIO = 256
-    ROWS = 1 << 20
-    """Rows of a file."""
     BATCH_BYTES = 1 << 26
     """Bytes of a batch, which decides how many rows it has."""
     COLUMN_BYTES = 1 << 30
@@ -69,15 +65,6 @@ def read_bytes(path: Path) -> bytes:
         raise file_error(path, error) from None
 
 
-def large_json(path: Path, repair: str = "") -> DataError:
-    """Return the DataError for a JSON file of more than `FileLimits.JSON_BYTES`, which is read whole."""
-    return DataError(
-        f"{path} is a JSON value of more than {FileLimits.JSON_BYTES >> 20} MiB",
-        expected="a smaller one",
-        repair=repair,
-    )
-
-
 def file_error(path: Path, error: OSError) -> DataError:
     """Return the DataError that says why the file at `path` cannot be read."""
     if isinstance(error, FileNotFoundError):
@@ -92,7 +79,7 @@ def read_json(path: Path) -> Any:
     """Read a JSON file; raises FolderError when it was cut short or altered, DataError if it is too large."""
     try:
         if path.stat().st_size > FileLimits.JSON_BYTES:
-            raise large_json(path)
+            raise DataError(f"{path} is a JSON value of more than {FileLimits.JSON_BYTES >> 20} MiB")
     except OSError as error:
         raise file_error(path, error) from None
     try:

@@ -12,7 +12,7 @@ from typing import Any
 from headwater.display import counted
 from headwater.errors import DataError
 from headwater.reading.files import FileLimits
-from headwater.reading.table_rows import OnBroken, OpenTable, Row, check_columns
+from headwater.reading.table_rows import OnBroken, OpenTable, Row
 from headwater.reading.text import read_lines, unpacked_suffix
 
 _SEPARATORS = ",;\t|"
@@ -162,7 +162,6 @@ class SeparatedTable(OpenTable):
         self._path, self._read, self._on_broken = path, read, on_broken
         records = read()
         first = next(filter(None, records), [])
-        check_columns(path, len(first))
         names = ["" if name is None else str(name).strip() for name in first]
         numbers = [str(number) for number in range(1, len(first) + 1)]
         self._has_header = not ({part for name in named for part in name.split(",")} & {*numbers}) - {*names}

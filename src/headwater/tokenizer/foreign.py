@@ -1,4 +1,4 @@
-"""Tokenizers of other kinds, run by the `tokenizers` library with the ids of transformers' AutoTokenizer.
+"""The tokenizer that transformers' AutoTokenizer runs for a folder, as the JSON of the `tokenizers` library.
 
 AutoTokenizer takes `tokenizer.json` as it is for a general class, as `PreTrainedTokenizerFast`. For a class of its
 own it takes only the vocabulary from there and makes the other steps itself: `GPT2Tokenizer` splits at bytes and
@@ -9,142 +9,30 @@ as BERT. `described` returns what it would run. Then come the tokens that `token
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
-
-import numpy as np
 
 from headwater.errors import DataError
 from headwater.reading import read_text
 from headwater.tokenizer import library
+from headwater.tokenizer.codec import library_errors
 from headwater.tokenizer.folder import CLASSES, SETTINGS, TOKENIZER, TokenizerFiles
 from headwater.tokenizer.vocabulary import (
     CLASSIFY,
     SEPARATOR,
     AddedToken,
-    Encoded,
     Vocabulary,
-    as_unicode,
-    characters_to_bytes,
 )
 
-_BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
 # What no tokenizer in use comes near: it would take the time or memory of the process.
 _LONGEST_PATTERN = 2_000  # characters of a regular expression
 _MOST_STEPS = 200  # of cleaning, splitting and decoding together
 _MOST_GROWTH = 256  # bytes that these make of one byte
-_CALL_TEXTS = 256
 _FLAGS = {"lstrip", "rstrip", "single_word", "normalized", "special"}
 VOCABULARY_FILE = "vocab.txt"
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-
-
-class LibraryCodec:
-    """Text to ids and back with the `tokenizers` library, by a vocabulary's JSON of it."""
-
-    def __init__(self, vocabulary: Vocabulary, content: dict[str, Any]) -> None:
-        self.vocabulary, self._content = vocabulary, content
-        self._by_allowed: dict[frozenset[str], Any] = {}
-        model = content["model"]
-        # A vocabulary of single characters drops any other one, without a trace in the ids.
-        alone = model.get("type") == "BPE" and not model.get("merges") and not model.get("unk_token")
-        self._characters = frozenset(model["vocab"]) if alone and not content.get("pre_tokenizer") else None
-
-    @cached_property
-    def token_bytes(self) -> list[bytes]:
-        """The bytes that each token adds to a text, after other tokens."""
-        show, plain = _shown(self._content.get("decoder")), self.vocabulary.plain_ids
-        return [show(token) if token in plain else token.encode() for token in self.vocabulary.tokens]
-
-    def names(self, allowed: frozenset[str]) -> set[str]:
-        """Return the added tokens that a text may have as such: ordinary ones, and the `allowed` special ones."""
-        return {token.content for token in self.vocabulary.added if not token.special or token.content in allowed}
-
-    def library(self, allowed: frozenset[str]) -> Any:
-        """Return the library's tokenizer that reads the `allowed` special tokens as such, others as plain text."""
-        from tokenizers import Tokenizer
-
-        if allowed not in self._by_allowed:
-            entries = [
-                {**entry, "special": entry["special"] and entry["content"] not in allowed}
-                for entry in self._content["added_tokens"]
-            ]
-            made = Tokenizer.from_str(json.dumps({**self._content, "added_tokens": entries}))
-            made.encode_special_tokens = True
-            self._by_allowed[allowed] = made
-        return self._by_allowed[allowed]
-
-    def cut(self, text: str) -> Iterable[str]:
-        """Return the parts in which a text is encoded: all of it, as any step may look across a cut."""
-        return [text]
-
-    def encode_batch(self, texts: Sequence[str], allowed: frozenset[str]) -> list[list[int]]:
-        """Return the ids of each text.
-
-        Raises DataError for a lone surrogate, for a character that the vocabulary would lose, and for a text on
-        which the library gives up, as its search with a regular expression does after many tries.
-        """
-        ids: list[list[int]] = [[] for _ in texts]
-        for owner, part in self._encoded(texts, allowed):
-            ids[owner] = ids[owner] + part if ids[owner] else part
-        return ids
-
-    def encode_array(self, texts: Sequence[str], allowed: frozenset[str]) -> Encoded:
-        """Return the ids of all texts in one array, and len(texts) + 1 offsets."""
-        parts, counts = [np.zeros(0, np.uint32)], np.zeros(len(texts) + 1, np.int64)
-        for owner, part in self._encoded(texts, allowed):
-            parts.append(np.array(part, np.uint32))
-            counts[owner + 1] += len(part)
-        return np.concatenate(parts), np.cumsum(counts)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of the ids, with special tokens."""
-        with _library_errors("the tokenizers library gives up on these ids"):
-            return str(self.library(frozenset()).decode(list(ids), skip_special_tokens=False))
-
-    def _encoded(self, texts: Sequence[str], allowed: frozenset[str]) -> Iterator[tuple[int, list[int]]]:
-        """Yield the ids of each part of each text, with the number of the text."""
-        clean = as_unicode(texts)
-        if self._characters is not None:
-            self._require_characters(clean, allowed)
-        encoder = self.library(allowed)
-        parts = [(owner, part) for owner, text in enumerate(clean) for part in self.cut(text)]
-        repair = "Leave that text out, or use a tokenizer with a simpler pattern"
-        for start in range(0, len(parts), _CALL_TEXTS):
-            group = parts[start : start + _CALL_TEXTS]
-            with _library_errors("the tokenizers library gives up on a text", repair):
-                encoded = encoder.encode_batch_fast([part for _, part in group], add_special_tokens=False)
-            for (owner, _), encoding in zip(group, encoded, strict=True):
-                yield owner, encoding.ids
-
-    def _require_characters(self, texts: Sequence[str], allowed: frozenset[str]) -> None:
-        assert self._characters is not None
-        names = allowed | {token.content for token in self.vocabulary.unusual}
-        for text in texts:
-            lost = set(text) - self._characters
-            if lost and not any(name in text for name in names):
-                raise DataError(
-                    f"the tokenizer has no {min(lost)!r}: its {len(self._characters):,} tokens are characters",
-                    expected="a text of these characters",
-                )
-
-
-class WordPieceCodec(LibraryCodec):
-    """Text to ids and back for a vocabulary of kind "wordpiece"."""
-
-    @cached_property
-    def token_bytes(self) -> list[bytes]:
-        """The bytes of each token, with a space before a piece that begins a word."""
-        return [library.piece_text(token).encode() for token in self.vocabulary.tokens]
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return readable text; case, accents and the original spaces were lost in encoding."""
-        return b"".join([self.token_bytes[i] for i in ids]).decode("utf-8").removeprefix(" ")
 
 
 def described(files: TokenizerFiles) -> dict[str, Any] | None:
@@ -247,7 +135,7 @@ def read_foreign(content: Mapping[str, Any], files: TokenizerFiles) -> Vocabular
     replaced = own and isinstance(raw.get("added_tokens_decoder"), dict)
     model = {**content["model"], **({"dropout": None} if "dropout" in content["model"] else {})}  # for training
     plain = {**content, "model": model, "padding": None, "truncation": None, "post_processor": None}
-    with _library_errors(f"the tokenizer of {folder} cannot be read", "Get its files again"):
+    with library_errors(f"the tokenizer of {folder} cannot be read", "Get its files again"):
         made = tokenizers.Tokenizer.from_str(json.dumps({**plain, "added_tokens": []} if replaced else plain))
         present = {repr(token) for token in made.get_added_tokens_decoder().values()}
         listed = [
@@ -265,19 +153,6 @@ def read_foreign(content: Mapping[str, Any], files: TokenizerFiles) -> Vocabular
                 names.add(text)
         made.add_tokens(tokens)
         return _vocabulary(made)
-
-
-@contextmanager
-def _library_errors(what: str, repair: str = "") -> Iterator[None]:
-    """Raise DataError for an error of the library: an Exception, or its PanicException, which is none."""
-    try:
-        yield
-    except (MemoryError, DataError):
-        raise
-    except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        raise DataError(f"{what}: {error}"[:300], repair=repair) from None
 
 
 def _require_bounded(content: Mapping[str, Any], folder: Path) -> None:
@@ -353,32 +228,3 @@ def of_characters(characters: Mapping[str, int]) -> Vocabulary:
     made = Tokenizer(models.BPE(vocab=dict(characters), merges=[]))
     made.decoder = decoders.Fuse()
     return _vocabulary(made)
-
-
-def _shown(decoder: Mapping[str, Any] | None) -> Any:
-    """Return the function from a token to the bytes that it adds to a text, after other tokens."""
-    steps = decoder.get("decoders", [decoder]) if decoder else []
-    by_type = {step["type"]: step for step in steps}
-    fallback = "ByteFallback" in by_type
-
-    def show(token: str) -> bytes:
-        if fallback and (byte := _BYTE.fullmatch(token)):
-            return bytes([int(byte[1], 16)])
-        if "ByteLevel" in by_type:
-            try:
-                return characters_to_bytes(token)
-            except KeyError:  # a token that was added as text
-                return token.encode()
-        if "WordPiece" in by_type:
-            prefix = by_type["WordPiece"].get("prefix", "##")
-            return token.removeprefix(prefix).encode() if token.startswith(prefix) else f" {token}".encode()
-        if "BPEDecoder" in by_type:
-            return token.replace(by_type["BPEDecoder"].get("suffix", "</w>"), " ").encode()
-        if "Metaspace" in by_type:
-            return token.replace(by_type["Metaspace"].get("replacement", "\u2581"), " ").encode()
-        for step in steps:
-            if step["type"] == "Replace" and "String" in step.get("pattern", {}):
-                token = token.replace(step["pattern"]["String"], step["content"])
-        return token.encode() if steps else f" {token}".encode()
-
-    return show

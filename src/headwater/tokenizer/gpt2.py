@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from headwater.reading import cut_text
+from headwater.tokenizer.codec import LibraryCodec
 from headwater.tokenizer.files import tokenizer_json
-from headwater.tokenizer.foreign import LibraryCodec
 from headwater.tokenizer.vocabulary import Encoded, Vocabulary, as_unicode
 
 # The original's pre-split (encoder.py of the release). It does not match upper-case contractions, an oversight of

@@ -31,10 +31,10 @@ from headwater.storage import (
     user_files,
 )
 from headwater.tokenizer.added import AddedCodec
+from headwater.tokenizer.codec import LibraryCodec, WordPieceCodec
 from headwater.tokenizer.counting import TEXT_SUFFIXES, as_source, known_bytes, source_files
 from headwater.tokenizer.files import holds_tokenizer, library_content, read_folder, read_pair, write_files
 from headwater.tokenizer.folder import Roles, TokenizerFiles, default_roles, read_roles
-from headwater.tokenizer.foreign import LibraryCodec, WordPieceCodec
 from headwater.tokenizer.gpt2 import ByteLevelCodec
 from headwater.tokenizer.library import SPECIALS, UNKNOWN_WORD
 from headwater.tokenizer.train import learn_vocabulary

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from types import FunctionType, MethodType
+from types import MethodType
 from typing import Any
 
 import torch
 
-from headwater.model import Block
+from headwater.model import Block, with_own_code
 from headwater.training.loop import Trainer, preserved_random_state
 from headwater.training.parallel import is_out_of_memory
 
@@ -55,7 +55,7 @@ def compile_blocks(
         return
     reason = ""
     try:
-        forward = _compile(_with_own_code(Block.forward), dynamic)
+        forward = _compile(with_own_code(Block.forward), dynamic)
         for block in filter(lambda module: isinstance(module, Block), trainer.model.modules()):
             # `block.compile()` would include the hooks that gather a sharded block in the graph.
             vars(block)["forward"] = MethodType(forward, block)
@@ -78,15 +78,3 @@ def compile_blocks(
 
 def _compile(forward: Callable[..., Any], dynamic: bool | None) -> Callable[..., Any]:
     return torch.compile(forward, backend=_COMPILER, fullgraph=True, dynamic=dynamic)
-
-
-def _with_own_code(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a copy that shares no compilations with the original.
-
-    torch stores them by code object, and refuses to compile one more than eight times: with shared code, a process
-    that trains several models would fail.
-    """
-    assert isinstance(function, FunctionType)
-    return FunctionType(
-        function.__code__.replace(), function.__globals__, function.__name__, function.__defaults__
-    )
