@@ -35,13 +35,13 @@ def _extras() -> dict[str, list[str]]:
 
 
 def describe_machine() -> dict[str, Any]:
-    """Return cores, memory and disk that this process may use, torch, measured rates, extras and local files."""
+    """Return cores, memory and disk that this process may use, torch, kernels, extras and local files."""
     import torch
 
     from headwater import native, shipped
     from headwater.device import available_cores, available_memory, cpu_quota, processor_name
     from headwater.storage import available_resources, cache_folder
-    from headwater.training import choose_precision, matmul_rate
+    from headwater.training import choose_precision
 
     cpu = torch.device("cpu")
     devices = [
@@ -64,13 +64,6 @@ def describe_machine() -> dict[str, Any]:
         "disk_free": shutil.disk_usage(Path.cwd()).free,
         "torch": torch.__version__,
         "devices": devices,
-        "gflops": {
-            device.type: {
-                name: round(matmul_rate(dtype, device) / 1e9)
-                for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16))
-            }
-            for device in places
-        },
         "precision": {
             device.type: "bf16" if choose_precision("auto", device) == torch.bfloat16 else "fp32"
             for device in places
@@ -107,12 +100,7 @@ def _machine_text(machine: dict[str, Any]) -> str:
     missing_kernels = "none: models run in torch. Install a C compiler, then install headwater again"
     rows.append(("kernels", f"{kernels}, also here: {lower}" if kernels else missing_kernels))
     rows += [("device", f"{d['name']}, {byte_size(d['memory'])}") for d in machine["devices"]]
-    for device, rates in machine["gflops"].items():
-        # The precision that training uses; these rates change with the load of the machine.
-        faster = "training uses bf16" if machine["precision"][device] == "bf16" else "training uses fp32"
-        rows.append(
-            (f"matmul {device}", f"fp32 {rates['fp32']:,} GFLOP/s, bf16 {rates['bf16']:,} GFLOP/s: {faster}")
-        )
+    rows += [("training", f"{precision} on {device}") for device, precision in machine["precision"].items()]
     rows.append(("extras", ", ".join(present) or "none"))
     if absent:
         rows.append(("missing", f"{', '.join(absent)}: pip install 'headwater[{','.join(absent)}]'"))
