@@ -299,3 +299,36 @@ def test_text_with_tabs_in_its_first_line_is_a_table(tmp_path: Path) -> None:
     path.write_text("A plain text.\nWith\ttabs later.\n")
     with pytest.raises(DataError, match=r"has the ending '\.txt'; .* or a .txt with tabs between its columns"):
         open_table(path)
+
+
+def test_errors_of_a_spreadsheet_are_no_text(tmp_path: Path) -> None:
+    """`#N/A` became a class. The rows have the numbers that the sheet shows."""
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in (["text", "label"], ["a", "good"], [None, None], ["b", "#N/A"], ["c", "# of rooms"]):
+        book.active.append(row)
+    book.save(tmp_path / "a.xlsx")
+    rows = dict(open_table(tmp_path / "a.xlsx").rows)
+    assert list(rows) == [2, 4, 5]
+    assert (str(rows[4]["label"]), isinstance(rows[4]["label"], str)) == ("#N/A", False)
+    assert rows[5]["label"] == "# of rooms"
+    (tmp_path / "a.csv").write_text("text,label\nb,#DIV/0!\n")
+    (row,) = (row for _, row in open_table(tmp_path / "a.csv").rows)
+    assert not isinstance(row["label"], str)
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_the_header_of_an_appended_file_is_no_row(tmp_path: Path, mark: str) -> None:
+    (tmp_path / "a.csv").write_text(f"text,label\na,x\n{mark}text,label\nb,y\n", encoding="utf-8")
+    broken: list[DataError] = []
+    rows = list(open_table(tmp_path / "a.csv", on_broken=broken.append).rows)
+    assert rows == [(1, {"text": "a", "label": "x"}), (3, {"text": "b", "label": "y"})]
+    assert [error.seen for error in broken] == [f"{tmp_path / 'a.csv'} row 2 repeats the names of the columns"]
+
+
+def test_questions_of_a_form_are_a_header(tmp_path: Path) -> None:
+    form = 'Timestamp,"How was your room?\n(one sentence, as you like it best)",Would you come again?\n'
+    (tmp_path / "form.csv").write_text(form + "2026/03/01,A bright room.,yes\n2026/03/02,A dark room.,no\n")
+    table = open_table(tmp_path / "form.csv")
+    assert table.first_row() is None
+    assert table.columns[2] == "Would you come again?"

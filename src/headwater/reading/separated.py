@@ -18,6 +18,11 @@ from headwater.reading.text import read_lines, unpacked_suffix
 _SEPARATORS = ",;\t|"
 _SEP_LINE = re.compile(r'^"?sep=([^"\r])"?\r?$', re.IGNORECASE)  # how Excel is told the separator
 _QUOTED = re.compile(r'((?:[^"]+|"")*)(")?')  # the rest of a field after its opening quote, in one line
+# What spreadsheets show in place of a value.
+_ERRORS = {
+    *("#N/A", "#VALUE!", "#REF!", "#DIV/0!", "#NUM!", "#NAME?", "#NULL!", "#SPILL!", "#CALC!", "#FIELD!"),
+    *("#BLOCKED!", "#CONNECT!", "#BUSY!", "#UNKNOWN!", "#GETTING_DATA"),
+}
 # Lines that decide the separator of a header with several, and rows that a first row is compared with.
 _JUDGED_LINES, _JUDGED_ROWS = 50, 100
 # A name of a column is shorter than this, in characters and words.
@@ -157,17 +162,27 @@ class SeparatedTable(OpenTable):
         named: Sequence[str],
         on_broken: OnBroken,
         notes: Sequence[str] = (),
+        *,
+        counts_sheet_rows: bool = False,
     ) -> None:
-        """Read the first record. `read` returns all records, none for a blank line; others as in `open_table`."""
+        """Read the first record. `read` returns all records, none for a blank line; others as in `open_table`.
+
+        counts_sheet_rows: number the rows as a spreadsheet does, from the header and with blank ones.
+        """
         self._path, self._read, self._on_broken = path, read, on_broken
-        records = read()
-        first = next(filter(None, records), [])
+        records = ((number, record) for number, record in enumerate(read(), 1) if record)
+        place, first = next(records, (0, []))
         names = ["" if name is None else str(name).strip() for name in first]
         numbers = [str(number) for number in range(1, len(first) + 1)]
         self._has_header = not ({part for name in named for part in name.split(",")} & {*numbers}) - {*names}
         named_columns = [name if name or place == 1 else f"column {place}" for place, name in enumerate(names, 1)]
         columns = named_columns if self._has_header else numbers
-        rows = self._rows(columns, records if self._has_header else chain([first], records))
+        numbered: Iterable[tuple[int, list[Any]]] = (
+            records if self._has_header else chain([(place, first)], records)
+        )
+        if not counts_sheet_rows:
+            numbered = enumerate((record for _, record in numbered), 1)
+        rows = self._rows(columns, names if self._has_header else [], numbered)
         super().__init__(columns, columns, rows, notes=[*notes])
 
     def first_row(self) -> list[str] | None:
@@ -178,8 +193,16 @@ class SeparatedTable(OpenTable):
     def _texts(self) -> Iterator[list[str]]:
         return (["" if value is None else str(value) for value in record] for record in self._read() if record)
 
-    def _rows(self, columns: list[str], records: Iterator[list[Any]]) -> Iterator[tuple[int, Row]]:
-        for number, record in enumerate(filter(None, records), 1):
+    def _rows(
+        self, columns: list[str], header: Sequence[str], records: Iterable[tuple[int, list[Any]]]
+    ) -> Iterator[tuple[int, Row]]:
+        for number, record in records:
+            if (
+                len(header) > 1 and [str(value).strip() for value in record] == header
+            ):  # of a file that was appended
+                seen = f"{self._path} row {number:,} repeats the names of the columns"
+                self._on_broken(DataError(seen, repair="Remove that line"))
+                continue
             if len(record) != len(columns):
                 start = str(record[0])[:40]
                 each = "for each column name" if self._has_header else "for each column of the first row"
@@ -190,7 +213,21 @@ class SeparatedTable(OpenTable):
                 )
                 self._on_broken(error)
                 continue
-            yield number, dict(zip(columns, record, strict=True))
+            yield number, dict(zip(columns, map(_cell, record), strict=True))
+
+
+class CellError:
+    """An error that a spreadsheet shows in place of a value, such as #N/A: neither a text nor a label."""
+
+    def __init__(self, shown: str) -> None:
+        self._shown = shown
+
+    def __str__(self) -> str:
+        return self._shown
+
+
+def _cell(value: Any) -> Any:
+    return CellError(value) if isinstance(value, str) and value[:1] == "#" and value in _ERRORS else value
 
 
 def _repair(path: Path) -> str:
@@ -202,13 +239,14 @@ def _repair(path: Path) -> str:
 def _is_row(first: Sequence[str], rows: Iterator[Sequence[str]]) -> bool:
     """Return whether the first record of a table is a row like the others, not the names of its columns.
 
-    It is a row if it has a number, a text too long for a name, the same value twice, or a value that the same
-    column has in one of the next rows.
+    It is a row if it has a number, the same value twice, a value that the same column has in one of the next rows,
+    or one text too long for a name. Several may be the questions of a form.
     """
     values = [value.strip() for value in first]
-    for value in values:
-        if len(value) > _NAME_CHARACTERS or len(value.split()) > _NAME_WORDS or _NUMBER.fullmatch(value):
-            return True
+    if any(map(_NUMBER.fullmatch, values)):
+        return True
+    if len(values) == 1 and (len(values[0]) > _NAME_CHARACTERS or len(values[0].split()) > _NAME_WORDS):
+        return True
     if any(count > 1 for value, count in Counter(values).items() if value):
         return True
     for row in islice(rows, _JUDGED_ROWS):

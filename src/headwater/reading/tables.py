@@ -80,7 +80,8 @@ def _opened(
     if suffix == ".xlsx":
         book = Workbook(path, named)
         left = f"{path}: the sheet {book.sheet!r} is read, not {', '.join(map(repr, book.others))}"
-        return SeparatedTable(path, book.records, named, on_broken, [left] if book.others else [])
+        notes = [left] if book.others else []
+        return SeparatedTable(path, book.records, named, on_broken, notes, counts_sheet_rows=True)
     if suffix == ".csv":
         return SeparatedTable(path, partial(csv_records, path, encoding), named, on_broken)
     if suffix in {".tsv", ".tab"} or (suffix == ".txt" and _has_tabs(path, encoding)):

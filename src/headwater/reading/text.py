@@ -35,8 +35,11 @@ def unpacked_suffix(path: PurePath) -> str:
 
 
 def read_lines(path: Path, encoding: str | None = None) -> Iterator[str]:
-    """Yield lines without their "\\n"; other separators that str.splitlines knows are text inside JSON."""
-    return split_text(path, "\n", encoding)
+    """Yield lines without their "\\n"; other separators that str.splitlines knows are text inside JSON.
+
+    A byte-order mark at the beginning of a line, where files were joined, is dropped.
+    """
+    return (line.removeprefix("\ufeff") for line in split_text(path, "\n", encoding))
 
 
 def split_text(path: Path, separator: str, encoding: str | None = None) -> Iterator[str]:
