@@ -57,11 +57,20 @@ def main() -> None:
         name, preset = options.measure
         print(json.dumps(MEASURES[name](options.device, preset)))
         return
+    require_gpu()
     steps = [*tests(), *measurements(options.nanogpt)]
     left = do([s for s in steps if options.only in s.name], options)
     show(read_rows(options.out))
     if left:
         print(f"{left} steps are left: run the same command again")
+
+
+def require_gpu() -> None:
+    """End here without a GPU: every step would be skipped or fail."""
+    program = "import torch; print(torch.cuda.is_available())"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    if ended.stdout.strip() != "True":
+        raise SystemExit(f"torch of {sys.executable} finds no GPU. {ended.stderr[-TAIL:]}".strip())
 
 
 def tests() -> list[Step]:

@@ -103,6 +103,10 @@ def test_a_checkpoint_of_nanogpt_opens(bias: bool, tmp_path: Path) -> None:
         torch.save(state | {"model": weights | changed}, tmp_path / f"{name}.pt")
     with pytest.raises(DataError, match=r"final_norm\.weight"):
         load_model(tmp_path / "scalar.pt")
+    lacking = {name: value for name, value in weights.items() if "ln_1.weight" not in name}
+    torch.save(state | {"model": lacking}, tmp_path / "lacking.pt")
+    with pytest.raises(DataError, match=r"lacks transformer\.h\.0\.ln_1\.(weight|bias)"):
+        load_model(tmp_path / "lacking.pt")
     untied = load_model(tmp_path / "untied.pt").eval()
     with torch.inference_mode():
         assert (untied(IDS) - 2 * expected(theirs)).abs().max() <= 2e-4

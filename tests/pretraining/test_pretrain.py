@@ -28,7 +28,7 @@ from headwater.pretraining import PretrainConfig, TokenBatch, TokenStream, pack,
 from headwater.pretraining.pretraining import build_run, held_out_loss
 from headwater.pretraining.recipe import resolve
 from headwater.storage import SILENT, Progress, Stage, folder_lock, open_folder, read_manifest
-from headwater.tokenizer import train_tokenizer
+from headwater.tokenizer import Tokenizer, train_tokenizer
 from headwater.training import Ranks, read_journal, transfer_rate
 from headwater.training.checkpoint import Checkpoints
 
@@ -527,6 +527,22 @@ def test_epochs_become_updates_and_a_run_keeps_its_micro_batch(tokens: Path) -> 
 
 
 def test_a_run_in_use_is_refused(undisturbed: Path) -> None:
-    in_use = pytest.raises(FolderError, match=rf"in use.*process {os.getpid()}")
+    in_use = pytest.raises(FolderError, match="in use by a running process")
     with folder_lock(undisturbed), in_use, folder_lock(undisturbed):
         pass
+
+
+def test_weights_that_were_never_trained_get_the_rate_of_pre_training(tokens: Path, tmp_path: Path) -> None:
+    import transformers
+
+    vocabulary = Tokenizer.load(tokens / "tokenizer").vocabulary_size
+    shape = transformers.GPT2Config(vocab_size=vocabulary, n_positions=32, n_embd=32, n_layer=1, n_head=2)
+    transformers.GPT2LMHeadModel(shape).save_pretrained(tmp_path / "drawn")
+    config = PretrainConfig.build({"init_from": str(tmp_path / "drawn"), "steps": 2, "batch_size": 2})
+    assert resolve(config, tokens, Ranks()).learning_rate == PretrainConfig().learning_rate
+    pretrain(config, tokens, tmp_path / "run")
+    # A model that was trained has a rate of its own, in its folder.
+    trained = json.loads((tmp_path / "run" / "model" / "config.json").read_text())["headwater"]
+    assert trained["transfer_rate"] == transfer_rate(32)
+    further = PretrainConfig.build({"init_from": str(tmp_path / "run"), "steps": 2, "batch_size": 2})
+    assert resolve(further, tokens, Ranks()).learning_rate == transfer_rate(32)

@@ -1,7 +1,17 @@
 from .attention import attend, attention_weights, padding_mask
 from .backend import Backend, default_backend
-from .config import PRESETS, Architecture, Faithful, Model, ModelConfig, architecture_of, build_model, preset
-from .io.folder import load_config, load_model, model_reader, save_description, save_model
+from .config import (
+    PAPER_RATE,
+    PRESETS,
+    Architecture,
+    Faithful,
+    Model,
+    ModelConfig,
+    architecture_of,
+    build_model,
+    preset,
+)
+from .io.folder import is_untrained, load_config, load_model, model_reader, save_description, save_model
 from .io.single import gguf_name
 from .io.weights import read_tensors, require_cast
 from .loss import IGNORE, cross_entropy, project, with_own_code, workspace_bytes
@@ -9,6 +19,7 @@ from .transformer import Block, Embedding, Embeddings, Extensible, Linear, Trans
 
 __all__ = [
     "IGNORE",
+    "PAPER_RATE",
     "PRESETS",
     "Architecture",
     "Backend",
@@ -28,6 +39,7 @@ __all__ = [
     "cross_entropy",
     "default_backend",
     "gguf_name",
+    "is_untrained",
     "load_config",
     "load_model",
     "model_reader",

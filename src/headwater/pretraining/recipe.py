@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 from headwater import shipped
 from headwater.config import Config, Layer
 from headwater.errors import HeadwaterError, MismatchError, UsageError
-from headwater.model import Faithful, ModelConfig, load_config, preset
+from headwater.model import Faithful, ModelConfig, is_untrained, load_config, preset
 from headwater.pretraining.cost import fitting_tokens, require_memory
 from headwater.pretraining.samples import require_samples
 from headwater.pretraining.tokens.sampler import TokenStream, too_short
@@ -151,6 +151,8 @@ def _model_of(config: PretrainConfig, tokens: Path, packed: Manifest) -> ModelCo
         if getattr(config, key) is not None:
             changes[key] = getattr(config, key)
     model = preset(config.preset, faithful=config.faithful, **(changes | config.model))
+    if model.transfer_rate is None:  # for whoever trains it further
+        model = model.model_copy(update={"transfer_rate": transfer_rate(model.width)})
     if config.dropout is not None and config.dropout != model.dropout:
         raise UsageError(
             f"dropout = {config.dropout} and model.dropout = {model.dropout} set the same value",
@@ -225,11 +227,15 @@ def start_from(
 ) -> PretrainConfig:
     """Return the recipe with the shape of the model to continue from and, if none is set, its learning rate.
 
-    Of an unfinished run, `begun` has both: the model may be gone. Raises MismatchError where the tokens were
-    packed with another tokenizer, UsageError for another shape.
+    A folder with weights that were never trained has only a shape: the rate is that of pre-training. Of an
+    unfinished run, `begun` has both: the model may be gone. Raises MismatchError where the tokens were packed with
+    another tokenizer, UsageError for another shape.
     """
     folder = shipped.resolve(initial) if begun is None else None
     trained = load_config(shipped.resolve(initial)) if begun is None else begun.architecture
+    is_new = folder is not None and is_untrained(folder)
+    if is_new:  # another program's configuration with weights that were drawn
+        trained = trained.model_copy(update={"transfer_rate": None, "is_foreign": False})
     shape = trained.to_dict()
     if changed := [key for key, value in config.model.items() if key != "dropout" and shape.get(key) != value]:
         raise UsageError(
@@ -245,7 +251,7 @@ def start_from(
     if config.dropout is not None:
         shape = trained.with_dropout(config.dropout).to_dict()
     update: dict[str, Any] = {"model": shape | config.model}
-    if "learning_rate" not in config.model_fields_set:
+    if "learning_rate" not in config.model_fields_set and not is_new:
         of_model = trained.transfer_rate or transfer_rate(trained.width)
         update["learning_rate"] = of_model if begun is None else begun.learning_rate
     return config.model_copy(update=update)

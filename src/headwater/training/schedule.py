@@ -13,13 +13,15 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+from headwater.model import PAPER_RATE
+
 Schedule = Literal["cosine", "linear", "constant", "wsd", "gpt1-cosine", "gpt1-linear"]
 
 WITHOUT_FINAL_RATE: tuple[Schedule, ...] = ("constant", "gpt1-cosine", "gpt1-linear")
 DECAY_SHARE = 0.2  # the share of the updates in which the schedule "wsd" lowers the rate, at its end
 
-# GPT-1's rate of fine-tuning and its width; the rate chosen here for a width of 320; the highest rate.
-PAPER_RATE, PAPER_WIDTH = 6.25e-5, 768
+# GPT-1's width; the rate chosen here for a width of 320; the highest rate.
+PAPER_WIDTH = 768
 MINI_RATE, MINI_WIDTH = 7e-4, 320
 HIGHEST_RATE = 1.5e-3
 _NARROWER = math.log(MINI_RATE / PAPER_RATE) / math.log(PAPER_WIDTH / MINI_WIDTH)  # 2.8
@@ -27,7 +29,7 @@ _WIDER = 1.5
 
 
 def transfer_rate(width: int) -> float:
-    """Return the peak learning rate for a trained model of this width.
+    """Return the peak rate at which a model of this width is trained further, which its folder gets.
 
     At GPT-1's width it is the paper's rate of fine-tuning, 6.25e-5 (Radford et al. 2018, section 4.1), and falls
     with width^1.5 above. Below, it is a power of the width, with 7e-4 at 320, and at most 1.5e-3.

@@ -50,6 +50,14 @@ def load_config(folder: Path) -> ModelConfig:
     return _read_config(folder)[1] if single is None else read_nanogpt(single)[0]
 
 
+def is_untrained(folder: Path) -> bool:
+    """Return whether the weights are as they were drawn: every bias is 0 and every gain of a LayerNorm 1."""
+    if shipped.model_file(folder) is not None or is_checkpoint(folder):
+        return False
+    vectors = (tensor for tensor in find_tensors(folder).values() if len(tensor.shape) == 1)
+    return all(bool((values == values[0]).all()) for values in (one.read(torch.float32) for one in vectors))
+
+
 def load_model(
     folder: Path,
     *,

@@ -77,9 +77,6 @@ _BERT_FIELDS = {
 }
 # Fields of ModelConfig that neither format has.
 _OURS_ONLY = ("position_deviation", "residual_scaling", "embedding_dropout", "softmax_rows")
-
-# Fields that older folders have: of a head for next-sentence prediction, whose tensors are ignored.
-_REMOVED = ("next_sentence",)
 # Causal masks and position numbers in older files.
 _BUFFERS = re.compile(r"(^|\.)(h\.\d+\.attn\.(bias|masked_bias)|position_ids)$")
 HEAD = "lm_head.weight"
@@ -236,7 +233,6 @@ def read_config(content: Mapping[str, Any], path: str) -> tuple[str, ModelConfig
         table = OTHERS
     if not isinstance(table, dict):
         raise DataError(f"{path} has {TABLE} as a JSON {type(table).__name__}", expected="an object")
-    table = {key: value for key, value in table.items() if key not in _REMOVED}
     try:
         if isinstance(kind, str) and kind.startswith(OWN_TYPE):
             return kind, ModelConfig.build(table, source=path)

@@ -55,8 +55,9 @@ def read_nanogpt(path: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
     for name in huggingface.tensor_names("gpt2", _parameters(config)):
         (theirs,) = name.theirs
         value = weights.get(theirs)
-        if value is None and theirs.endswith(".bias") and not arguments.get("bias", True):
-            value = torch.zeros(weights[theirs.removesuffix("bias") + "weight"].shape[:1])
+        weight = weights.get(theirs.removesuffix("bias") + "weight")
+        if value is None and theirs.endswith(".bias") and not arguments.get("bias", True) and weight is not None:
+            value = torch.zeros(weight.shape[:1])
         if not isinstance(value, Tensor):
             raise DataError(f"{path} lacks {theirs}", expected="the tensors of nanoGPT's GPT")
         state[name.ours] = value
