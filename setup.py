@@ -1,4 +1,4 @@
-"""Compile `headwater.native`: one portable extension, and one for each variant of the kernels; add `docs/reading`.
+"""Compile `headwater.native`: one portable extension, and one for each variant of the kernels; render `docs/reading`.
 
 The rest of the package's settings are in pyproject.toml. An extension that the compiler cannot build is left out:
 the package then computes in torch, or with a lower variant.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import runpy
 import sys
 from pathlib import Path
 from typing import Any
@@ -74,16 +75,17 @@ class Build(build_ext):
 
 
 class Pages(build_py):
-    """Copy the pages that `headwater serve` links to next to `serve/documentation.py`."""
+    """Render the pages that `headwater serve` links to next to `serve/documentation.py`."""
 
     def run(self) -> None:
-        """Copy modules, data and pages."""
+        """Copy modules and data, and render pages."""
         super().run()
-        if not self.editable_mode:  # a checkout's pages are read where they are
+        if not self.editable_mode:  # a checkout's pages are rendered when they are read
             folder = Path(self.build_lib, "headwater", "serve", "reading")
             folder.mkdir(parents=True, exist_ok=True)
-            for page in sorted([*Path("docs", "reading").glob("*.md"), *Path("docs", "reading").glob("*.svg")]):
-                self.copy_file(str(page), str(folder / page.name))
+            render = runpy.run_path("src/headwater/serve/documentation.py")["render"]
+            for page in sorted(Path("docs", "reading").glob("*.md")):
+                (folder / f"{page.name}.html").write_text(render(page), encoding="utf-8")
 
 
 def extension(name: str, sources: tuple[str, ...], options: list[str]) -> Extension:

@@ -28,9 +28,8 @@ def expected(name: str) -> set[str]:
         for path in found
         if path.is_file() and path.parent.name != "__pycache__"
     }
-    reading = ROOT / "docs" / "reading"
-    pages = [*reading.glob("*.md"), *reading.glob("*.svg")] if name == "headwater" else []
-    return files | {f"headwater/serve/reading/{page.name}" for page in pages}
+    pages = (ROOT / "docs" / "reading").glob("*.md") if name == "headwater" else []
+    return files | {f"headwater/serve/reading/{page.name}.html" for page in pages}
 
 
 def faults(wheel: Path, *, compiled: bool) -> list[str]:

@@ -218,6 +218,6 @@ def _add_page(app: FastAPI) -> None:
 
     @app.get("/page/reading/{name}", include_in_schema=False)
     async def reading_page(name: str) -> Any:
-        if name not in documentation.names():
+        if name not in documentation.files():
             raise Problem(404, "There is no such page.")
         return HTMLResponse(documentation.page(name), headers=_PAGE_HEADERS)

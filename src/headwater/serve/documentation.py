@@ -1,19 +1,19 @@
 """The pages of `docs/reading` as HTML: what the links of the page's panels lead to.
 
-A wheel has a copy of the Markdown and the pictures next to this module (`setup.py`); in a checkout the folder
-itself is read. A picture becomes part of its page. Links to other files become text, which a server does not
-have. A heading's anchor is GitHub's.
+`setup.py` renders them when the package is built, next to this module; a checkout's are rendered when they are
+read. A picture becomes part of its page. Links to other files become text, which a server does not have. A
+heading's anchor is GitHub's.
 """
 
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, partial
 from html import escape
 from itertools import pairwise
 from pathlib import Path
 
-_FOLDERS = (Path(__file__).parent / "reading", Path(__file__).parents[3] / "docs" / "reading")  # a wheel's, ours
+_BUILT, _SOURCE = Path(__file__).parent / "reading", Path(__file__).parents[3] / "docs" / "reading"
 _COMMENT = re.compile(r"^<!-- .* -->\n", re.M)
 _FOREIGN_LINK = re.compile(r"\[([^\]]+)\]\(\.\.[^)]*\)")  # to a file of another folder
 _PICTURE = re.compile(r'<img src="([\w.]+\.svg)" alt="([^"]*)" />')
@@ -44,17 +44,24 @@ _PAGE = """<!doctype html>
 
 
 @cache
-def names() -> frozenset[str]:
-    """Return the names of the pages, as `gpt1.md` and `gpt1.ko.md`."""
-    return frozenset(path.name for path in _folder().glob("*.md"))
+def files() -> dict[str, Path]:
+    """Return the file of each page by its name, as `gpt1.md` and `gpt1.ko.md`."""
+    paths = _BUILT.glob("*.html") if _BUILT.is_dir() else _SOURCE.glob("*.md")
+    return {path.name.removesuffix(".html"): path for path in paths}
 
 
 @cache
 def page(name: str) -> str:
-    """Return one of `names` as an HTML page."""
+    """Return one of `files` as HTML."""
+    path = files()[name]
+    return path.read_text(encoding="utf-8") if path.suffix == ".html" else render(path)
+
+
+def render(path: Path) -> str:
+    """Return a page of Markdown, with the pictures next to it, as HTML."""
     from markdown_it import MarkdownIt
 
-    text = _COMMENT.sub("", (_folder() / name).read_text(encoding="utf-8"))
+    text = _COMMENT.sub("", path.read_text(encoding="utf-8"))
     reader = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = reader.parse(_FOREIGN_LINK.sub(r"\1", text))
     for token, following in pairwise(tokens):
@@ -62,19 +69,15 @@ def page(name: str) -> str:
             plain = re.sub(r"[^\w\- ]", "", following.content.lower())
             token.attrSet("id", plain.replace(" ", "-"))
     body = reader.renderer.render(tokens, reader.options, {})
-    body = _PICTURE.sub(_drawing, body)
+    body = _PICTURE.sub(partial(_drawing, path.parent), body)
     for opened, scrolling in _SCROLLING.items():
         body = body.replace(opened, scrolling)
     title = text.partition("\n")[0].removeprefix("# ")
-    language = "ko" if name.endswith(".ko.md") else "en"
+    language = "ko" if path.name.endswith(".ko.md") else "en"
     return _PAGE.format(language=language, title=escape(title), body=body)
 
 
-def _drawing(match: re.Match[str]) -> str:
+def _drawing(folder: Path, match: re.Match[str]) -> str:
     """Return a picture's SVG in the place of its `img`, with the text alternative."""
-    svg = (_folder() / match[1]).read_text(encoding="utf-8")
+    svg = (folder / match[1]).read_text(encoding="utf-8")
     return svg.replace("<svg ", f'<svg role="img" aria-label="{match[2]}" ', 1)
-
-
-def _folder() -> Path:
-    return next(folder for folder in _FOLDERS if folder.is_dir())
