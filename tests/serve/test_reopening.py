@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import shutil
+import signal
+import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -166,3 +170,57 @@ def test_a_replaced_model_is_freed_without_a_collection(base_folder: Path, tmp_p
         asyncio.run(scenario())
     finally:
         gc.enable()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
+def test_files_that_are_overwritten_change_no_answer(
+    base_folder: Path,
+    masked_folder: Path,
+    task_folders: dict[str, Path],
+    tmp_path: Path,
+    start_server: Callable[..., Any],
+) -> None:
+    """`cp new served/` mixed both models, or ended the server with SIGBUS."""
+    named = {"base": base_folder, "blanks": masked_folder, "classes": task_folders["classify"]}
+    folders = {name: copied(folder, tmp_path / name) for name, folder in named.items()}
+    running = start_server(*(f"--model={name}={folder}" for name, folder in folders.items()))
+    calls: list[tuple[str, dict[str, Any]]] = [
+        (
+            "/v1/completions",
+            {"prompt": "the river", "max_tokens": 4, "temperature": 0, "logprobs": 2, "echo": True},
+        ),
+        ("/v1/embeddings", {"model": "base", "input": "the river"}),
+        ("/inspect", {"prompt": "the river", "details": True}),
+        ("/v1/fill", {"input": "the [MASK] is blue"}),
+        ("/v1/embeddings", {"model": "blanks", "input": "the river"}),
+        ("/classify", {"input": "the river runs", "explain": True}),
+    ]
+    varying = {"id": "", "created": 0}
+    try:
+        with running.client() as client:
+
+            def answers() -> list[dict[str, Any]]:
+                return [client.post(path, json=body).json() | varying for path, body in calls]
+
+            before = answers()
+            assert not [answer for answer in before if "error" in answer]
+            for folder in folders.values():
+                for file in folder.glob("*.safetensors"):
+                    data = bytearray(file.read_bytes())
+                    data[-2_000:] = bytes(2_000)
+                    with file.open("r+b") as overwritten:
+                        overwritten.write(data)
+            assert answers() == before
+            for folder in folders.values():
+                for file in folder.glob("*.safetensors"):
+                    os.truncate(file, 0)
+            assert answers() == before
+            running.process.send_signal(signal.SIGHUP)  # they cannot be opened; the old models answer
+            for _ in range(600):
+                if len(client.get("/health").json()["stale"]) == 3:
+                    break
+                time.sleep(0.05)
+            assert sorted(client.get("/health").json()["stale"]) == ["base", "blanks", "classes"]
+            assert answers() == before
+    finally:
+        assert running.stop() == 0

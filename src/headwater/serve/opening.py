@@ -8,10 +8,12 @@ import shlex
 from functools import partial
 from pathlib import Path
 
+from torch.nn import Module
+
 from headwater import shipped
 from headwater.device import available_memory, choose_device
 from headwater.display import counted
-from headwater.errors import UsageError
+from headwater.errors import FolderError, UsageError
 from headwater.finetuning import FineTuned
 from headwater.inference import LanguageModel, load
 from headwater.model import ModelConfig
@@ -92,6 +94,9 @@ def _open(name: str, source: str, config: ServeConfig) -> Served:
     slots = config.max_concurrency or 1
     if FineTuned.is_in(folder):
         head = FineTuned.load(folder, device=choose_device(config.device, training=False))
+        for member in (head.base, *head.members.values()):
+            if isinstance(member, Module):
+                _copy_weights(member)
         precision = "fp32" if config.precision == "auto" else config.precision
         lm = LanguageModel(head.base, head.tokenizer, precision=precision, slots=slots, compose=config.compose)
         served = Served(name, lm, head)
@@ -104,10 +109,22 @@ def _open(name: str, source: str, config: ServeConfig) -> Served:
             slots=slots,
             compose=config.compose,
         )
+        if lm.config.is_causal:
+            _ = lm.network  # which has copies of the weights
+        else:
+            _copy_weights(lm.model)
         served = Served(name, lm)
     served.language = language_of(folder, served.lm.tokenizer)
+    if version_of(folder) != version:
+        raise FolderError(f"{folder} was changed while it was opened", repair="Open it when its files are written")
     served.reopen = partial(_open_changed, name, source, config, version)
     return served
+
+
+def _copy_weights(module: Module) -> None:
+    """Copy weights that are mapped from a file, which may be overwritten while they are served."""
+    for tensor in (*module.parameters(), *module.buffers()):
+        tensor.data = tensor.data.clone()
 
 
 def _open_changed(name: str, source: str, config: ServeConfig, version: object, slots: int) -> Served | None:
