@@ -21,7 +21,7 @@ def test_a_linked_folder_is_searched_and_a_loop_ends(tmp_path: Path) -> None:
     (data / "self").symlink_to(data, target_is_directory=True)
     files = DataFiles([data])
     assert files.locate([Source("test", ("sets/test.jsonl",))]) == {"test": data / "linked/sets/test.jsonl"}
-    assert len(files._paths) == 1
+    assert len(files._below[0]) == 1
 
 
 def test_the_first_tokens_folder_is_read_and_two_are_refused(tmp_path: Path) -> None:
@@ -36,3 +36,17 @@ def test_the_first_tokens_folder_is_read_and_two_are_refused(tmp_path: Path) -> 
         ResourceError, match=rf"second/news are both of kind tokens.* --data '{second / 'a book'}'"
     ):
         DataFiles([second, first]).locate(tokens)
+
+
+def test_two_files_of_one_name_are_refused_unless_equal(tmp_path: Path) -> None:
+    rows = [Source("rows", ("rows.jsonl",))]
+    for name, text in (("a", "one"), ("b", "one"), ("c", "two")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rows.jsonl").write_text(text, encoding="utf-8")
+    with pytest.raises(ResourceError, match=r"a/rows\.jsonl and .*c/rows\.jsonl have one name .* --data .*a/rows"):
+        DataFiles([tmp_path]).locate(rows)
+    # A folder that is named first wins, and so does a file.
+    assert DataFiles([tmp_path / "c", tmp_path / "a"]).locate(rows) == {"rows": tmp_path / "c" / "rows.jsonl"}
+    assert DataFiles([tmp_path / "b" / "rows.jsonl", tmp_path]).locate(rows)["rows"].parent.name == "b"
+    (tmp_path / "c" / "rows.jsonl").unlink()
+    assert DataFiles([tmp_path]).locate(rows) == {"rows": tmp_path / "a" / "rows.jsonl"}

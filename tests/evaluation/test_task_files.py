@@ -83,7 +83,10 @@ def test_results_record_the_task_file(world: Any, described: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (('kind = "choice"', 'kind = "chioce"'), "has the kind 'chioce'; expected choice or perplexity"),
+        (
+            ('kind = "choice"', 'kind = "chioce"'),
+            "has the kind 'chioce'; expected choice or last-word or perplexity",
+        ),
         (("readings", "reading"), "unknown key 'reading'"),
         (('"capitals"', '"a b"'), "has benchmark = 'a b'"),
     ],
@@ -116,3 +119,23 @@ def test_the_kinds_take_the_same_common_keys(tmp_path: Path) -> None:
         task = read_task_file(tmp_path / f"{kind}.toml")[0]
         assert task.summary.startswith("a river, ")
         assert task.sources[0].where == "here"
+
+
+def test_a_last_word_file_scores_as_lambada(world: Any, tmp_path: Path) -> None:
+    passages = ["the river flows north to the lake", "a stream flows slowly to the river"]
+    lines = "".join(json.dumps({"passage": text, "text": text}) + "\n" for text in passages)
+    (tmp_path / "passages.jsonl").write_text(lines, encoding="utf-8")
+    (tmp_path / "lambada_test.jsonl").write_text(lines, encoding="utf-8")
+    described = tmp_path / "own.toml"
+    described.write_text(
+        'kind = "last-word"\nbenchmark = "own"\nfiles = ["passages.jsonl"]\ntext = "passage"\n'
+        'readings = ["last-token", "whole-word"]\n',
+        encoding="utf-8",
+    )
+    own = evaluate(world.model, [str(described)], tmp_path, tmp_path / "own").results
+    theirs = ["lambada.openai.last-token", "lambada.openai.whole-word"]
+    lambada = evaluate(world.model, theirs, tmp_path, tmp_path / "lambada").results
+    assert [(one.metric, one.value) for one in own] == [(one.metric, one.value) for one in lambada]
+    (tmp_path / "passages.jsonl").write_text('{"text": "the river"}\n', encoding="utf-8")
+    with pytest.raises(ResourceError, match="row 1 has another format: it has no 'passage'"):
+        evaluate(world.model, [str(described)], tmp_path, tmp_path / "again")

@@ -118,16 +118,22 @@ class Experiment:
                 missing.append(f"a recipe to pre-train {name}, which is {plan.model} in the scale")
             elif plan.model:
                 shipped.resolve(plan.model)  # raises FolderError if it does not exist
-        texts = dict.fromkeys(plan.text for plan in plans.values() if not plan.model)
-        missing += [f"a text {text!r} in the scale" for text in texts if text not in scale.texts]
-        missing += [
-            f"the text {text} ({source})"
-            for text in texts
-            if text in scale.texts
-            for source in scale.texts[text].sources
-            if not (data / source).exists()
-        ]
+        texts = {plan.text: scale.texts.get(plan.text) for plan in plans.values() if not plan.model}
+        missing += [f"a text {text!r} in the scale" for text, plan in texts.items() if plan is None]
+        for text, sources in self.missing_texts(scale, data).items():
+            missing += [f"the text {text} ({source})" for source in sources]
         return missing or self.lacks(scale, data)
+
+    def missing_texts(self, scale: Scale, data: Path) -> dict[str, list[str]]:
+        """Return the sources of training texts that are not in the folder, by the names of the texts."""
+        scale = self.arranged(scale)
+        trained = [scale.models[name] for models in self._named(scale).values() for name in models]
+        texts = {plan.text for plan in trained if not plan.model} & scale.texts.keys()
+        missing = {
+            text: [source for source in scale.texts[text].sources if not (data / source).exists()]
+            for text in sorted(texts)
+        }
+        return {text: sources for text, sources in missing.items() if sources}
 
 
 def _is_named(asked: str, name: str) -> bool:

@@ -68,10 +68,13 @@ def reproduce(
             progress.note(f"{experiment.name} is left out: it {left_out[experiment.name]}")
     ready = [experiment for experiment in chosen if experiment.name not in left_out]
     if not ready:
+        texts = sorted({text for one in chosen for text in one.missing_texts(scale, data)})
+        own = "".join(f""", --set 'texts.{text}.sources=["FILE"]'""" for text in texts)
         raise DataError(
             f"none of these experiments can be run with {data}: "
             + "; ".join(f"{name} {why}" for name, why in left_out.items()),
-            repair="Give the folder of this data with --data, or another --scale",
+            repair="Give the folder of this data with --data"
+            + (f", or name files of your own in it{own}" if own else ", or another --scale"),
         )
     pieces, models = work_of(ready, scale)
     progress.note(check_machine(scale, models, device))

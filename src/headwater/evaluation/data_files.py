@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headwater.errors import MALFORMED, DataError, HeadwaterError, ResourceError
-from headwater.reading import open_table
+from headwater.reading import open_table, sha256_of
 from headwater.storage import has_manifest, open_folder, read_manifest
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ class DataFiles:
                 raise ResourceError(f"{folder} does not exist", expected="a folder with data")
         self._data, self._suits = data, suits
         self._below = [list(_below(folder, 0)) for folder in data]
-        self._paths = [path for paths in self._below for path in paths]
 
     def locate(self, sources: Sequence[Source]) -> dict[str, Path]:
         """Return the path of each source by role: a named Headwater folder, else in the first folder that has it.
@@ -93,13 +92,35 @@ class DataFiles:
                 open_folder(folders[0], source.kind)  # raises FolderError
                 return folders[0]
         for name in source.names:
-            wanted = Path(name).parts
-            for path in self._paths:
-                # A folder may have its files in subfolders.
-                for candidate in path.parents if name.endswith("/") else [path]:
-                    if candidate.parts[-len(wanted) :] == wanted:
-                        return candidate
+            for paths in self._below:
+                if named := list(_with_name(name, paths)):
+                    return _only(named)
         return None
+
+
+def _with_name(name: str, paths: Sequence[Path]) -> Iterator[Path]:
+    """Yield the different paths that end in `name`; that of a folder, which ends in "/", has files below it."""
+    wanted = Path(name).parts
+    seen: set[Path] = set()
+    for path in paths:
+        for candidate in path.parents if name.endswith("/") else [path]:
+            if candidate.parts[-len(wanted) :] == wanted and candidate.resolve() not in seen:
+                seen.add(candidate.resolve())
+                yield candidate
+
+
+def _only(paths: Sequence[Path]) -> Path:
+    """Return the first path; raise ResourceError if another one is a file of the same name with other content."""
+    first, *others = paths
+    if first.is_file():
+        for other in others:
+            if other.stat().st_size != first.stat().st_size or sha256_of(other) != sha256_of(first):
+                raise ResourceError(
+                    f"{first} and {other} have one name and different contents",
+                    expected="one such file in a folder",
+                    repair=f"Name it: --data {shlex.quote(str(first))}",
+                )
+    return first
 
 
 def _below(folder: Path, depth: int) -> Iterable[Path]:

@@ -1,8 +1,8 @@
 """The protocols of this folder by their full names; each file has those of one or a few benchmarks.
 
-A module has a list `TASKS`. A task file (TOML) describes protocols of the kind `choice` or `perplexity`; a user
-may write some too. Another distribution adds a list of tasks by an entry point of the group `headwater.tasks`.
-`published.toml` has the papers' values of these protocols.
+A module has a list `TASKS`. A task file (TOML) describes protocols of the kind `choice`, `last-word` or
+`perplexity`; a user may write some too. Another distribution adds a list of tasks by an entry point of the group
+`headwater.tasks`. `published.toml` has the papers' values of these protocols.
 """
 
 from __future__ import annotations
@@ -14,12 +14,17 @@ from pathlib import Path
 from headwater.config import read_toml
 from headwater.errors import UsageError
 from headwater.evaluation.choice import ChoiceFile
+from headwater.evaluation.last_word import LastWordFile
 from headwater.evaluation.perplexity import PerplexityFile
 from headwater.evaluation.protocols import Task, TaskFile
 from headwater.plugins import OPTIONAL_TASKS, TASKS, plugins
 
 TASK_FILE = ".toml"  # suffix
-_KINDS: dict[str, type[TaskFile]] = {"choice": ChoiceFile, "perplexity": PerplexityFile}
+_KINDS: dict[str, type[TaskFile]] = {
+    "choice": ChoiceFile,
+    "last-word": LastWordFile,
+    "perplexity": PerplexityFile,
+}
 
 
 def read_task_file(path: Path) -> list[Task]:
@@ -29,7 +34,7 @@ def read_task_file(path: Path) -> list[Task]:
     described = read_toml(path)
     kind = described.get("kind")
     if kind not in _KINDS:
-        raise UsageError(f"{path} has the kind {kind!r}", expected="choice or perplexity")
+        raise UsageError(f"{path} has the kind {kind!r}", expected=" or ".join(_KINDS))
     tasks = list(_KINDS[kind].build(described, source=str(path)).tasks())
     for task in tasks:
         task.file = path

@@ -12,32 +12,27 @@ Texts: `openai` is OpenAI's own file; `original` is the authors' tokenised, lowe
 The stop-word filter works on whole words. It takes the most probable first token and continues it greedily to the
 end of the word. If that word is a function word, it excludes that first token and takes the next most probable
 one. A capitalized function word is a name ("Will"), except "I".
-
-Perplexity is e to the mean negative log-probability of what is scored, one answer a passage.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from headwater.errors import DataError
 from headwater.evaluation.config import EvaluateConfig
 from headwater.evaluation.data_files import Source, read_json_rows, text_of
 from headwater.evaluation.detokenize import LAMBADA
-from headwater.evaluation.figures import Figure
+from headwater.evaluation.last_word import LastWord, word_after_passage
 from headwater.evaluation.protocols import (
     Answer,
     Example,
     Generated,
     GenerationRequest,
-    Metric,
     Scored,
-    Task,
     TaskRequest,
-    numbered,
 )
 from headwater.evaluation.request_encoder import RequestEncoder
 from headwater.reading import read_text
@@ -101,39 +96,27 @@ def first_word(text: str) -> str:
     return match[0] if match else ""
 
 
-class Lambada(Task):
+class Lambada(LastWord):
     """The last word of each passage."""
 
-    benchmark = "lambada"
-
     def __init__(self, text: Text, scoring: Scoring) -> None:
-        self.text, self.scoring = text, scoring
-        self.protocol = f"lambada.{text}.{scoring}"
-        self.summary = f"last word of a passage ({text} text), {scoring.replace('.', ', ')}"
-        self.sources = (_OPENAI if text == "openai" else _ORIGINAL,)
-        accuracy, perplexity = Metric("accuracy"), Metric("perplexity", higher_is_better=False)
-        self.metrics = (accuracy,) if scoring == "whole-word.stop-words" else (accuracy, perplexity)
-
-    def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
-        """Return one passage a line."""
-        texts = _read(files["test"], self.text)
-        parts = (text.rpartition(" ") for text in texts)
-        contents = ({"context": context, "word": f" {word}"} for context, _, word in parts)
-        return numbered(zip(contents, texts, strict=True))
+        super().__init__(
+            "lambada",
+            f"lambada.{text}.{scoring}",
+            partial(_read, text),
+            _OPENAI if text == "openai" else _ORIGINAL,
+            summary=f"last word of a passage ({text} text), {scoring.replace('.', ', ')}",
+        )
+        self.text = text
+        self.filters = scoring == "whole-word.stop-words"
+        if self.filters:
+            self.metrics = self.metrics[:1]
 
     def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[TaskRequest]:
-        """Ask for the word after its passage and, with the stop-word filter, for the most probable first token.
-
-        Raises DataError if there is no passage before the word.
-        """
-        if not example.content["context"].strip() or not example.content["word"].strip():
-            raise DataError(f"{example.text!r} does not have two words", expected="a passage")
-        asked = encoder.pair(example.content["context"], example.content["word"])
-        if self.scoring == "last-token":
-            ids = asked.context + asked.continuation
-            return [encoder.cut(ids, len(ids) - 1)]
-        if self.scoring == "whole-word":
-            return [asked]
+        """Ask for the word after its passage and, with the stop-word filter, for the most probable first token."""
+        if not self.filters:
+            return super().requests(example, encoder)
+        asked = word_after_passage(example, encoder)
         return [asked, GenerationRequest(asked.context[-encoder.context :], 1)]
 
     def further(
@@ -147,8 +130,7 @@ class Lambada(Task):
         if not generated:
             return []
         firsts = [answer.tokens[0] for answer in generated[::2]]
-        asked = encoder.pair(example.content["context"], example.content["word"])
-        prompt = asked.context[-encoder.context :]
+        prompt = word_after_passage(example, encoder).context[-encoder.context :]
         if len(generated) % 2:
             if not FUNCTION_WORDS.may_begin(encoder.tokenizer.token_text(firsts[-1])):
                 return []
@@ -159,14 +141,14 @@ class Lambada(Task):
 
     def score(self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder) -> dict[str, Any]:
         """Return whether the predicted word is the answer, and the answer's log-probability."""
-        word = answers[0]
-        assert isinstance(word, Scored)
-        record: dict[str, Any] = {"log_probability": word.total, "accuracy": float(all(word.is_greedy))}
-        if self.scoring == "whole-word.stop-words":
-            asked = encoder.pair(example.content["context"], example.content["word"])
-            firsts = [answer for answer in answers if isinstance(answer, Generated)][::2]
-            chosen = firsts[-1]  # the others were rejected
-            record["accuracy"] = float(chosen.tokens == asked.continuation[:1] and all(word.is_greedy[1:]))
+        record = super().score(example, answers, encoder)
+        if self.filters:
+            word, *generated = answers
+            assert isinstance(word, Scored)
+            first = word_after_passage(example, encoder).continuation[:1]
+            # The last first token is the chosen one: the others were rejected.
+            chosen = [answer for answer in generated if isinstance(answer, Generated)][::2][-1]
+            record["accuracy"] = float(chosen.tokens == first and all(word.is_greedy[1:]))
         return record
 
     def details(
@@ -175,18 +157,11 @@ class Lambada(Task):
         """Return the number of passages that the de-tokenizer cannot invert."""
         if self.text != "original.detokenized":
             return {}
-        contexts = [line.rpartition(" ")[0] for line in _read(files["test"], "original")]
+        contexts = [line.rpartition(" ")[0] for line in _read("original", files["test"])]
         return LAMBADA.count_exceptions(contexts)
 
-    def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
-        """Return accuracy, and the perplexity of what was scored."""
-        figures = [Figure.share("accuracy", [record["accuracy"] for record in records])]
-        if len(self.metrics) > 1:
-            figures.append(Figure.mean("perplexity", [-record["log_probability"] for record in records]))
-        return figures
 
-
-def _read(path: Path, text: Text) -> list[str]:
+def _read(text: Text, path: Path) -> list[str]:
     if text == "openai":
         return read_json_rows(path, lambda row: text_of(row, "text"), 'lines of {"text": …}')
     lines = [line.strip() for line in read_text(path).split("\n") if line.strip()]
