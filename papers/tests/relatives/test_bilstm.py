@@ -96,5 +96,5 @@ def test_a_folder_opens_again_and_neither_writes_nor_fills(tmp_path: Path) -> No
         lambda: lm.fill("the [MASK]"),
         lambda: lm.logits(torch.zeros(1, 2).long()),
     ):
-        with pytest.raises(UsageError, match=r"this model does not (read|fill).*--freeze"):
+        with pytest.raises(UsageError, match=r"this model does not (read|fill).*headwater finetune"):
             call()
