@@ -6,6 +6,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from headwater.tokenizer import Tokenizer, reference
 from headwater.tokenizer.english import EnglishWords
 from headwater.tokenizer.gpt1 import WordCodec, WordSplitter
+from headwater.tokenizer.vocabulary import AddedToken
 
 spacy = pytest.importorskip("spacy")
 pytest.importorskip("ftfy")
@@ -232,7 +234,7 @@ def test_a_run_of_any_sign_takes_few_calls_a_byte(small: Tokenizer) -> None:
 def test_long_chunks_are_not_remembered(small: Tokenizer) -> None:
     tokenizer = Tokenizer(small.vocabulary)
     tokenizer.encode("river " + "x" * 10_000 + " " + "$" * 10_000)
-    codec = tokenizer._codec.ordinary
+    codec = tokenizer._codec
     assert isinstance(codec, WordCodec)
     assert max(map(len, codec._chunks)) <= 64
 
@@ -246,7 +248,7 @@ def test_very_long_line_is_repaired_as_ftfy_does(small: Tokenizer, english: Any)
 def test_what_was_remembered_changes_nothing(small: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headwater.tokenizer.gpt1.REMEMBERED", 3)
     forgetful = Tokenizer(small.vocabulary)
-    codec = forgetful._codec.ordinary
+    codec = forgetful._codec
     assert isinstance(codec, WordCodec)
     for letter in "abcdefghij":  # x'' is split with its line: of these lines no chunk is remembered
         forgetful.encode(f"x'' {letter * 5}")
@@ -274,3 +276,19 @@ def test_task_tokens_are_the_three_rows_after_the_vocabulary(golden_data: Path) 
 
 def test_decoded_text_is_readable(small: Tokenizer) -> None:
     assert small.decode(small.encode("It isn't\n the DOG!")) == "it is n't \nthe dog !"
+
+
+def test_added_tokens_take_what_their_flags_say(small: Tokenizer) -> None:
+    special = small.vocabulary.with_specials(["<x>", "<y>", "sea", "<x>>"])
+    flags = [
+        AddedToken("<x>", special=False, lstrip=True, rstrip=True),
+        AddedToken("<y>", special=False, normalized=True),
+        AddedToken("sea", special=False, single_word=True),
+    ]
+    tokenizer = Tokenizer(replace(special, unusual=tuple(flags)))
+    x, y, sea, longest = (tokenizer.special_tokens[name] for name in ("<x>", "<y>", "sea", "<x>>"))
+    the = small.encode("the")
+    assert tokenizer.encode("the \n <x>  the <Y>the") == [*the, x, *the, y, *the]
+    assert tokenizer.encode("the sea seas") == [*the, sea, *small.encode("seas")]
+    assert tokenizer.encode("<x>>", allow_special=True) == [longest]
+    assert tokenizer.encode("<x>>") == [x, *small.encode(">")]

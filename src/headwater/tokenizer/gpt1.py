@@ -42,7 +42,7 @@ _BLOCK_LINES = 256
 
 
 class WordCodec:
-    """Text to ids and back for a vocabulary of kind "gpt1"; special tokens are text here."""
+    """Text to ids and back for a vocabulary of kind "gpt1"."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -54,20 +54,34 @@ class WordCodec:
         self._splitter: WordSplitter | None = None
         # Cached ids as the bytes of an array, without chunks whose words may depend on their neighbours.
         self._chunks: dict[str, bytes] = {}
+        self._patterns: dict[frozenset[str], tuple[re.Pattern[str], list[bytes]] | None] = {}
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text. Joined in one array first, a short text would take twice as long."""
-        return [np.frombuffer(self._encode(text), np.uint32).tolist() for text in texts]
+    def encode_batch(self, texts: Sequence[str], allowed: frozenset[str]) -> list[list[int]]:
+        """Return the ids of each text; special tokens other than the `allowed` ones are plain text."""
+        # Joined in one array first, a short text would take twice as long.
+        return [np.frombuffer(self._with_added(text, allowed), np.uint32).tolist() for text in texts]
 
-    def encode_array(self, texts: Sequence[str]) -> Encoded:
+    def encode_array(self, texts: Sequence[str], allowed: frozenset[str]) -> Encoded:
         """Return the ids of all texts in one array, and len(texts) + 1 offsets."""
-        parts = [self._encode(text) for text in texts]
+        parts = [self._with_added(text, allowed) for text in texts]
         offsets = np.cumsum([0, *(len(part) // 4 for part in parts)], dtype=np.int64)
         return np.frombuffer(b"".join(parts), np.uint32), offsets
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return readable text: words as in the vocabulary, with one space between them."""
         return b"".join([self.token_bytes[i] for i in ids]).decode("utf-8").rstrip(" ")
+
+    def _with_added(self, text: str, allowed: frozenset[str]) -> bytes:
+        """Encode a text whose added tokens, ordinary ones and the `allowed` special ones, are one token each."""
+        if allowed not in self._patterns:
+            self._patterns[allowed] = _added_tokens(self.vocabulary, allowed)
+        if (added := self._patterns[allowed]) is None:
+            return self._encode(text)
+        (pattern, ids), parts, end = added, list[bytes](), 0
+        for match in pattern.finditer(text):
+            parts += [self._encode(text[end : match.start()]), ids[(match.lastindex or 1) - 1]]
+            end = match.end()
+        return b"".join([*parts, self._encode(text[end:])])
 
     def _encode(self, text: str) -> bytes:
         if self._splitter is None:
@@ -115,6 +129,21 @@ class WordCodec:
 
     def _merge(self, words: list[str]) -> bytes:
         return array("I", [token.id for word in words for token in self._model.tokenize(word)]).tobytes()
+
+
+def _added_tokens(vocabulary: Vocabulary, allowed: frozenset[str]) -> tuple[re.Pattern[str], list[bytes]] | None:
+    """Return the pattern of the added tokens that a text may have, the longest first, and the id of each group."""
+    tokens = [token for token in vocabulary.added if not token.special or token.content in allowed]
+    tokens.sort(key=lambda token: -len(token.content))
+    groups = []
+    for token in tokens:
+        group = rf"(?i:{re.escape(token.content)})" if token.normalized else re.escape(token.content)
+        group = rf"(?<!\w){group}(?!\w)" if token.single_word else group
+        # White space is taken from its start: a search from each of n spaces would take n² steps.
+        group = rf"(?:(?<!\s)\s+)?{group}" if token.lstrip else group
+        groups.append(rf"({group}\s*)" if token.rstrip else f"({group})")
+    ids = [array("I", [vocabulary.specials[token.content]]).tobytes() for token in tokens]
+    return (re.compile("|".join(groups)), ids) if tokens else None
 
 
 class WordSplitter:

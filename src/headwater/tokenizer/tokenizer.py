@@ -30,11 +30,11 @@ from headwater.storage import (
     storage_errors,
     user_files,
 )
-from headwater.tokenizer.added import AddedCodec
 from headwater.tokenizer.codec import LibraryCodec, WordPieceCodec
 from headwater.tokenizer.counting import TEXT_SUFFIXES, as_source, known_bytes, source_files
 from headwater.tokenizer.files import holds_tokenizer, library_content, read_folder, read_pair, write_files
 from headwater.tokenizer.folder import Roles, TokenizerFiles, default_roles, read_roles
+from headwater.tokenizer.gpt1 import WordCodec
 from headwater.tokenizer.gpt2 import ByteLevelCodec
 from headwater.tokenizer.library import SPECIALS, UNKNOWN_WORD
 from headwater.tokenizer.train import learn_vocabulary
@@ -383,8 +383,8 @@ def _as_texts(texts: Sequence[str]) -> list[str]:
     return list(texts)
 
 
-def _codec(vocabulary: Vocabulary) -> AddedCodec | LibraryCodec:
+def _codec(vocabulary: Vocabulary) -> WordCodec | LibraryCodec:
     if vocabulary.kind == "gpt1":
-        return AddedCodec(vocabulary)
+        return WordCodec(vocabulary)
     kind = {"gpt2": ByteLevelCodec, "wordpiece": WordPieceCodec, "foreign": LibraryCodec}[vocabulary.kind]
     return kind(vocabulary, library_content(vocabulary))

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain, count
+from itertools import count
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -39,7 +39,12 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class AddedToken(NamedTuple):
-    """How a token that was added to a vocabulary is found in a text; see `added`."""
+    """How a token that was added to a vocabulary is searched for in a text.
+
+    It is one token wherever it occurs; a special one is plain text unless the caller allows it. `lstrip` and
+    `rstrip` take the white space next to it, `single_word` requires a border of words on both sides, and a
+    `normalized` one is searched for in the cleaned text (such as lower case).
+    """
 
     content: str
     special: bool = True
@@ -216,11 +221,6 @@ def _in_order(ids: Mapping[str, int], name: Path) -> list[str]:
             )
         tokens[index] = token
     return tokens
-
-
-def join_ids(texts: Sequence[Sequence[int]]) -> Encoded:
-    """Return the ids of texts in one array, and len(texts) + 1 offsets."""
-    return np.array(list(chain.from_iterable(texts)), np.uint32), np.cumsum([0, *map(len, texts)], dtype=np.int64)
 
 
 def join_surrogates(text: str) -> str:
