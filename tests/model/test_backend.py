@@ -16,7 +16,6 @@ from torch.nn import functional
 from headwater.device import processor_vendor
 from headwater.inference.backends import choose_precision as chosen_precision
 from headwater.model import Backend, build_model, cross_entropy, default_backend, preset
-from headwater.model.attention import attend_in_blocks, attend_plainly
 from headwater.model.backend import TORCH
 from headwater.model.loss import cross_entropy_plainly
 from headwater.pretraining import TokenBatch, l1
@@ -35,20 +34,6 @@ def results(function: Callable[..., Tensor], *operands: Tensor) -> list[Tensor]:
 def assert_close(got: list[Tensor], expected: list[Tensor], tolerance: float = 1e-5) -> None:
     for a, b in zip(got, expected, strict=True):
         assert (a - b).abs().max() <= tolerance * b.abs().max() + 1e-7
-
-
-@settings(max_examples=20, deadline=None)
-@given(
-    batch=st.integers(1, 3),
-    heads=st.integers(1, 3),
-    time=st.sampled_from([2, 3, 127, 128, 129, 255, 300]),
-    head_dim=st.sampled_from([1, 5, 64]),
-    seed=st.integers(0, 99),
-)
-def test_attention_in_blocks(batch: int, heads: int, time: int, head_dim: int, seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    operands = [torch.randn(batch, heads, time, head_dim, generator=generator) for _ in range(3)]
-    assert_close(results(attend_in_blocks, *operands), results(attend_plainly, *operands))
 
 
 @settings(max_examples=20, deadline=None)

@@ -65,14 +65,14 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, ca
     return scores.softmax(dim=-1)
 
 
-def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, *, kernels: Kernels | None = None) -> Tensor:
+def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, kernels: Kernels) -> Tensor:
     """Return causal attention over a whole text, computed for a block of queries and the keys up to its end.
 
     Shapes as `attend`, with as many queries as keys. Hidden scores are not computed, except for the triangle
     inside a block. The weights are kept for the backward pass, half a square per head. kernels: compute the
-    softmax with them, and all of it where they can.
+    softmax, and all of it where they can.
     """
-    if kernels is not None and kernels.attends(query):
+    if kernels.attends(query):
         return _NativeAttention.apply(query, key, value, kernels)  # type: ignore[no-untyped-call]
     return _BlockedAttention.apply(query, key, value, kernels)  # type: ignore[no-untyped-call]
 
@@ -92,16 +92,15 @@ class _NativeAttention(torch.autograd.Function):
 
 class _BlockedAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, kernels: Kernels | None) -> Tensor:
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, kernels: Kernels) -> Tensor:
         shape = query.shape
         # (batch · head, time, head_dim), contiguous: else every matmul of a block copies its part.
         query, key, value = (x.flatten(0, 1).contiguous() for x in (query, key, value))
-        softmax_ = kernels.softmax_ if kernels else _causal_softmax_
         attended = query.new_empty(query.shape)
         kept = []
         for start, end in _blocks(shape[-2]):
             weights = torch.bmm(query[:, start:end], key[:, :end].transpose(1, 2))  # (batch · head, block, end)
-            softmax_(weights, shape[-1] ** -0.5)
+            kernels.softmax_(weights, shape[-1] ** -0.5)
             attended[:, start:end] = torch.bmm(weights, value[:, :end])
             if any(ctx.needs_input_grad):
                 kept.append(weights)
@@ -115,14 +114,13 @@ class _BlockedAttention(torch.autograd.Function):
         gradient = upstream[0]
         shape = gradient.shape
         gradient = gradient.flatten(0, 1).contiguous()
-        softmax_gradient_ = ctx.kernels.softmax_gradient_ if ctx.kernels else _softmax_gradient_
         grad_query = query.new_empty(query.shape)
         # Sums over blocks are in float32 for any dtype.
         grad_key = torch.zeros(key.shape, dtype=torch.float32, device=key.device)
         grad_value = torch.zeros_like(grad_key)
         for (start, end), weights in zip(_blocks(shape[-2]), kept, strict=True):
             grad_scores = torch.bmm(gradient[:, start:end], value[:, :end].transpose(1, 2))
-            softmax_gradient_(grad_scores, weights, shape[-1] ** -0.5)
+            ctx.kernels.softmax_gradient_(grad_scores, weights, shape[-1] ** -0.5)
             grad_query[:, start:end] = torch.bmm(grad_scores, key[:, :end])
             grad_key[:, :end] += torch.bmm(grad_scores.transpose(1, 2), query[:, start:end])
             grad_value[:, :end] += torch.bmm(weights.transpose(1, 2), gradient[:, start:end])
@@ -132,18 +130,6 @@ class _BlockedAttention(torch.autograd.Function):
             grad_value.to(value.dtype).view(shape),
             None,
         )
-
-
-def _causal_softmax_(scores: Tensor, scale: float) -> None:
-    """Replace scores, (…, queries, keys), by softmax(scale · scores); the last query sees every key."""
-    queries = scores.shape[-2]
-    future = torch.full((queries, queries), float("-inf"), dtype=scores.dtype, device=scores.device).triu(1)
-    scores[..., -queries:] += future
-    scores.copy_(scores.mul_(scale).softmax(dim=-1))
-
-
-def _softmax_gradient_(gradient: Tensor, weights: Tensor, scale: float) -> None:
-    gradient.copy_(torch._softmax_backward_data(gradient, weights, -1, weights.dtype)).mul_(scale)
 
 
 def _blocks(time: int) -> list[tuple[int, int]]:

@@ -70,8 +70,9 @@ class Backend:
     ) -> Tensor:
         """Return attention; see `attention.attend`. Causal attention without dropout may be computed in blocks."""
         whole = mask is None and dropout == 0 and query.shape[-2] == key.shape[-2] > 1
-        if causal and whole and self.attention == "blocks" and _is_eager_cpu(query):
-            return attention.attend_in_blocks(query, key, value, kernels=self.kernels_for(query))
+        kernels = self.kernels_for(query) if causal and whole and self.attention == "blocks" else None
+        if kernels is not None:
+            return attention.attend_in_blocks(query, key, value, kernels)
         return attention.attend(query, key, value, mask, dropout, causal)
 
     def activate(self, x: Tensor, activation: str) -> Tensor:

@@ -10,7 +10,6 @@ newest undamaged checkpoint.
 from __future__ import annotations
 
 import shutil
-import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -27,6 +26,7 @@ from torch import Tensor
 from headwater import shipped
 from headwater.display import byte_size, counted
 from headwater.errors import FolderError, HeadwaterError, MismatchError, StorageError
+from headwater.model import load_shards
 from headwater.reading import read_json
 from headwater.storage import Stage, open_folder, read_manifest, storage_errors, write_json
 from headwater.training.parallel import Ranks
@@ -138,13 +138,8 @@ class Checkpoints:
                 _check_names(path, set(saved.keys()), set(state))
                 for name, tensor in state.items():
                     tensor.copy_(saved.get_tensor(name))
-            return
-        from torch.distributed import checkpoint
-        from torch.distributed.checkpoint import HuggingFaceStorageReader
-
-        with warnings.catch_warnings():  # one process reads on purpose
-            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-            checkpoint.load(state, storage_reader=HuggingFaceStorageReader(str(path)), no_dist=not self.sharded)
+        else:
+            load_shards(path, state, distributed=self.sharded)
 
     def check(self, path: Path) -> None:
         """Raise FolderError if a checkpoint is damaged."""

@@ -72,14 +72,6 @@ class Ranks:
         dist.broadcast_object_list(box, src=0, group=self.group, device=self.device)
         return box[0]
 
-    def gather(self, value: Any) -> list[Any]:
-        """Return the value of every rank, in their order, on every rank."""
-        if self.count == 1:
-            return [value]
-        values: list[Any] = [None] * self.count
-        dist.all_gather_object(values, value, group=self.group)
-        return values
-
     def barrier(self) -> None:
         """Wait for all ranks."""
         if self.count > 1:

@@ -238,15 +238,25 @@ def read_checkpoint(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict
             for name, tensor in find_tensors(folder).items()
             if name.startswith(_WEIGHT)
         }
+    state = {_WEIGHT + name: torch.empty(shape) for name, shape in shapes.items()}
+    load_shards(folder, state, distributed=False)
+    return {name: state[_WEIGHT + name] for name in shapes}
+
+
+def load_shards(folder: Path, state: dict[str, Tensor], *, distributed: bool) -> None:
+    """Fill the tensors of `state` from the shards of a checkpoint, written by any number of ranks.
+
+    distributed: every rank calls this for its part. Raises FolderError for damaged shards.
+    """
     from torch.distributed import checkpoint
     from torch.distributed.checkpoint import HuggingFaceStorageReader
     from torch.distributed.checkpoint.api import CheckpointException
 
-    state = {_WEIGHT + name: torch.empty(shape) for name, shape in shapes.items()}
     with warnings.catch_warnings():  # one process reads on purpose
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         try:
-            checkpoint.load(state, storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
+            reader = HuggingFaceStorageReader(str(folder))
+            checkpoint.load(state, storage_reader=reader, no_dist=not distributed)
         except (CheckpointException, Exception) as error:  # the first is not a subclass of the second
             failures = getattr(error, "failures", None) or {0: (error, None)}
             cause = str(next(iter(failures.values()))[0]).partition("\n")[0]
@@ -255,4 +265,3 @@ def read_checkpoint(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict
                 expected="those that the ranks of one training wrote",
                 repair="Use an earlier checkpoint",
             ) from None
-    return {name: state[_WEIGHT + name] for name in shapes}
