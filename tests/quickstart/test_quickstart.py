@@ -271,7 +271,7 @@ def test_unusable_text_is_named_and_leaves_no_half_folder(tmp_path: Path, conten
     with pytest.raises(DataError, match=named) as caught:
         quickstart(tmp_path / "out", minutes=0.03, text=[tmp_path / "text.txt"])
     assert "--validation" not in str(caught.value), "an option that quickstart does not have"
-    assert (tmp_path / "out").exists() == (named == "short")  # short text is a corpus already
+    assert (tmp_path / "out" / "corpus").exists() == (named == "short")  # short text is a corpus already
     assert not (tmp_path / "out" / "tokens").exists()
     assert not list((tmp_path / "out").glob(".*"))
 
