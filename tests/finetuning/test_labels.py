@@ -98,3 +98,18 @@ def test_a_similarity_does_not_open_several_labels(base: Path, sentences: Any, t
     hw.Classifier(base, epochs=0.1, multi_label=True).fit(texts, sets).save(tmp_path / "several")
     with pytest.raises(MismatchError, match="fine-tuned for task classify"):
         hw.Similarity.load(tmp_path / "several")
+
+
+def test_lists_of_one_label_are_one_label_a_row(tmp_path: Path) -> None:
+    """As annotation tools export them; no option is needed. One row with two labels decides otherwise."""
+    path = tmp_path / "rows.jsonl"
+    rows = [{"text": f"film {number}", "label": [("good", "bad")[number % 2]]} for number in range(20)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = FinetuneConfig()
+    parts = arrange_rows(config, {"train": ("rows", read_table(path, "classify", Columns()).rows)})
+    assert (parts.labels.target, parts.labels.names) == ("class", ["bad", "good"])
+    assert "20 training rows with a list of one label: read as one label a row" in parts.notes
+    with path.open("a") as handle:
+        handle.write(json.dumps({"text": "both", "label": ["good", "bad"]}) + "\n")
+    parts = arrange_rows(config, {"train": ("rows", read_table(path, "classify", Columns()).rows)})
+    assert parts.labels.target == "labels"

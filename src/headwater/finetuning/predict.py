@@ -18,7 +18,7 @@ from headwater.finetuning.rows.labels import Labels, listed, number_of
 from headwater.finetuning.rows.read import Unread, read_table
 from headwater.finetuning.rows.row import Raw, class_name, label_set
 from headwater.reading import text_encoding
-from headwater.storage import SILENT, Progress, new_file, require_absent
+from headwater.storage import INTERACTIVE, Progress, new_file, require_absent
 
 if TYPE_CHECKING:
     from headwater.finetuning.model.fine_tuned import FineTuned, Prediction
@@ -35,7 +35,7 @@ def predict_file(
     bom: bool = False,
     threshold: float = 0.0,
     device: str = "auto",
-    progress: Progress = SILENT,
+    progress: Progress = INTERACTIVE,
 ) -> dict[str, Any]:
     """Label the rows of `file` and write `out` atomically.
 

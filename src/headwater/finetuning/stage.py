@@ -29,7 +29,7 @@ from headwater.finetuning.results.report import report_page, summary_lines
 from headwater.finetuning.rows.row import original_base
 from headwater.reading import read_json
 from headwater.storage import (
-    SILENT,
+    INTERACTIVE,
     Progress,
     Stage,
     folder_lock,
@@ -52,7 +52,7 @@ def finetune(
     train: Path,
     validation: Path | None = None,
     test: Path | None = None,
-    progress: Progress = SILENT,
+    progress: Progress = INTERACTIVE,
 ) -> dict[str, Any]:
     """Fine-tune a base on labelled rows, and write `out`; return its metrics.json.
 
@@ -75,7 +75,7 @@ def run_stage(
     model: Path,
     inputs: Mapping[str, Path],
     build: Build | None = None,
-    progress: Progress = SILENT,
+    progress: Progress = INTERACTIVE,
 ) -> dict[str, Any]:
     """Run `finetune` on these rows, which are read once; `inputs` are the files that they come from.
 

@@ -15,10 +15,12 @@ from .files import (
     sha256_of,
     without_surrogates,
 )
+from .separated import CellError
 from .tables import is_table, open_table
 from .text import byte_blocks, cut_text, is_compressed, split_text, text_blocks, unpacked_name, unpacked_suffix
 
 __all__ = [
+    "CellError",
     "CompressedFile",
     "ParquetTable",
     "byte_blocks",

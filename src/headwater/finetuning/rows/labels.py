@@ -121,7 +121,7 @@ class Labels:
             if score is None:
                 raise DataError(f"{where} has the score {row.label!r}", expected="a number")
             return score
-        if isinstance(row.label, tuple):
+        if _has_several(row):
             raise _several(row, where)
         return self._index(class_name(row.label), row, name)
 
@@ -206,14 +206,14 @@ _ALL_DIFFERENT = 10  # rows from which labels that are all different are an iden
 def learn_labels(rows: Sequence[Raw], task: TaskName, target: Target | None, name: str) -> Labels:
     """Return what the labels of the training rows mean; raise DataError if all are one class or one score.
 
-    Rows with lists have several labels, if `target` does not say otherwise.
+    Rows with lists have several labels, if `target` does not say otherwise, unless each list has one.
     """
     known = [row for row in rows if row.label is not None]
     if not known:
         raise DataError(f"{name} has no labelled row", expected="a label for each row")
     if task == "choice":
         return _answer_labels(known, name)
-    if target is None and any(isinstance(row.label, tuple) for row in known):
+    if target is None and any(_has_several(row) for row in known):
         target = "labels"
     if target == "labels":
         return _several_labels(known, name)
@@ -223,7 +223,7 @@ def learn_labels(rows: Sequence[Raw], task: TaskName, target: Target | None, nam
         target = "score" if task == "similarity" and None not in numbers and graded else "class"
     if target == "score":
         return Labels(target="score", levels=_levels(known, name))
-    if listing := next((row for row in known if isinstance(row.label, tuple)), None):
+    if listing := next(filter(_has_several, known), None):
         raise _several(listing, f"{name} row {listing.row:,}")
     names = {class_name(row.label): row for row in known}
     if len(names) < 2:
@@ -280,6 +280,10 @@ def _several_labels(rows: Sequence[Raw], name: str) -> Labels:
             else "For one label a row leave out target=labels",
         )
     return Labels(target="labels", names=names)
+
+
+def _has_several(row: Raw) -> bool:
+    return isinstance(row.label, tuple) and len(row.label) != 1
 
 
 def _several(row: Raw, where: str) -> DataError:

@@ -18,7 +18,7 @@ from headwater.errors import DataError
 from headwater.finetuning.rows.columns import NAMES, ROLES, Columns, as_list, find_columns
 from headwater.finetuning.rows.labels import listed
 from headwater.finetuning.rows.row import Label, Raw, TaskName, class_name, listed_labels, parsed_list
-from headwater.reading import compose, open_table
+from headwater.reading import CellError, compose, open_table
 from headwater.storage import SILENT, Progress
 
 _NO_MAJORITY = "-"  # the label of SNLI's pairs on which the annotators did not agree
@@ -178,7 +178,7 @@ def text_of(row: Mapping[str, Any], column: str, where: str) -> str:
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
         return "" if isinstance(value, float) and not math.isfinite(value) else str(value)
-    raise DataError(f"{where}: column {column!r} has a {type(value).__name__}", expected="text")
+    raise DataError(f"{where}: column {column!r} has {_described(value)}", expected="text")
 
 
 def answers_of(row: Mapping[str, Any], columns: Sequence[str], where: str) -> list[str]:
@@ -221,7 +221,11 @@ def label_of(row: Mapping[str, Any], column: str | list[str] | None, separator: 
         return None
     if isinstance(value, int | float):  # true and false too
         return value
-    raise DataError(f"{where}: the label is a {type(value).__name__}", expected="a name or a number")
+    raise DataError(f"{where}: the label is {_described(value)}", expected="a name or a number")
+
+
+def _described(value: object) -> str:
+    return f"the error {value}" if isinstance(value, CellError) else f"a {type(value).__name__}"
 
 
 def _labels_of_columns(row: Mapping[str, Any], columns: Sequence[str], where: str) -> Label:

@@ -51,8 +51,11 @@ class Raw:
 def class_name(label: Label) -> str:
     """Return the name of a label's class: 1, 1.0, "1" and "1.0" are all "1"; "01" is unchanged.
 
-    True, which CSV has as "True" or "TRUE", is "true".
+    True, which CSV has as "True" or "TRUE", is "true". A list of one label, as annotation tools export it, is that
+    label.
     """
+    if isinstance(label, tuple) and len(label) == 1:
+        label = label[0]
     text = str.__str__(label) if isinstance(label, str) else str(label)  # of a member of an enumeration too
     name = _WHOLE.sub(r"\1", text)
     return name.lower() if name.lower() in {"true", "false"} else name

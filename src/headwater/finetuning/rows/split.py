@@ -176,6 +176,8 @@ def describe(
     if labels.target == "labels" and not columns and 0 < lists < len(rows):
         single = len(rows) - lists
         notes.append(f"{counted(lists, 'training row')} with a list of labels, {single:,} with one label alone")
+    if labels.target == "class" and lists:
+        notes.append(f"{counted(lists, 'training row')} with a list of one label: read as one label a row")
     if labels.target == "labels" and (bare := int((~targets.any(axis=1)).sum())):
         notes.append(f"{counted(bare, 'training row')} with none of the labels")
     for name, part in checked.items():
