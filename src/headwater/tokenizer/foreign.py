@@ -19,12 +19,7 @@ from headwater.reading import read_text
 from headwater.tokenizer import library
 from headwater.tokenizer.codec import library_errors
 from headwater.tokenizer.folder import CLASSES, SETTINGS, TOKENIZER, TokenizerFiles
-from headwater.tokenizer.vocabulary import (
-    CLASSIFY,
-    SEPARATOR,
-    AddedToken,
-    Vocabulary,
-)
+from headwater.tokenizer.vocabulary import CLASSIFY, SEPARATOR, AddedToken, Vocabulary, in_order
 
 # What no tokenizer in use comes near: it would take the time or memory of the process.
 _LONGEST_PATTERN = 2_000  # characters of a regular expression
@@ -86,11 +81,7 @@ def read_bert(content: Mapping[str, Any], files: TokenizerFiles) -> Vocabulary:
     Raises DataError for ids with gaps, and for an added token with another id than its place.
     """
     made, vocab, normalizer = read_foreign(content, files), content["model"]["vocab"], content["normalizer"]
-    if sorted(vocab.values()) != list(range(len(vocab))):
-        raise DataError(
-            f"{files.folder} does not number its {len(vocab):,} tokens",
-            expected=f"ids 0 to {len(vocab) - 1}, each once",
-        )
+    in_order(vocab, files.folder)
     for entry, index in files.listed:
         own = made.ids.get(entry["content"])
         if own != index:

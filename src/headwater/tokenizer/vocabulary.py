@@ -173,7 +173,7 @@ def assemble(
     names = {*TASK_TOKENS, *added} | ({END_OF_TEXT} if kind == "gpt2" else set())
     ids = {**vocab, **added}
     special = [name for name in names if name in ids and (kind == "gpt2" or name != UNKNOWN)]
-    tokens = _in_order(ids, vocabulary_file)
+    tokens = in_order(ids, vocabulary_file)
     alphabet = set(BYTE_CHARACTERS)
     if kind == "gpt1":
         alphabet = {t for t in ids if len(t.removesuffix(WORD_END)) == 1} | {UNKNOWN, NEWLINE, WORD_END}
@@ -205,22 +205,16 @@ def assemble(
     return Vocabulary(kind, tuple(tokens), tuple(merges), specials)
 
 
-def _in_order(ids: Mapping[str, int], name: Path) -> list[str]:
-    """Return the tokens by id; raise DataError unless each is text and has one of the ids from 0, alone."""
-    if "" in ids:
-        raise DataError(f"{name}, or a file next to it, has an empty token", expected="tokens of text")
-    tokens: list[str] = [""] * len(ids)
-    for token, index in ids.items():
-        if not isinstance(index, int) or not 0 <= index < len(ids):
-            raise DataError(
-                f"{name} gives {token!r} the id {index!r}", expected=f"ids 0 to {len(ids) - 1}, each once"
-            )
-        if tokens[index]:
-            raise DataError(
-                f"{name} gives {tokens[index]!r} and {token!r} the same id {index}", expected="each id once"
-            )
-        tokens[index] = token
-    return tokens
+def in_order(ids: Mapping[str, int], name: Path) -> list[str]:
+    """Return the tokens by id; raise DataError unless each is text and they have the ids from 0, each once."""
+    tokens = {index: token for token, index in ids.items() if token and type(index) is int}
+    missing = next((index for index in range(len(ids)) if index not in tokens), None)
+    if missing is not None:
+        raise DataError(
+            f"the tokenizer of {name} has no token with the id {missing}",
+            expected=f"{len(ids):,} tokens with the ids 0 to {len(ids) - 1}, each once",
+        )
+    return [tokens[index] for index in range(len(ids))]
 
 
 def join_surrogates(text: str) -> str:
