@@ -76,8 +76,8 @@ def evaluate(
         _compare(*compare, as_json=as_json)
         return
     if model is None or not names or not data or out is None:
-        given = {"--model": model, "--tasks": names, "--data": data, "--out": out}
-        missing = ", ".join(option for option, value in given.items() if not value)
+        needed = {"--model": model, "--tasks": names, "--data": data, "--out": out}
+        missing = ", ".join(option for option, value in needed.items() if not value)
         raise UsageError(f"{missing} is missing", repair="See: headwater evaluate --help")
     from headwater.config import parse_settings
     from headwater.evaluation import EvaluateConfig, select
@@ -157,14 +157,14 @@ def _compare(a: Path, b: Path, *, as_json: bool) -> None:
 
     differences = compare(a, b, terminal_progress())
     lines = []
-    for one in differences:
-        interval = "" if one.low is None else f", 95 % from {one.low:+.4f} to {one.high:+.4f}"
+    for d in differences:
+        interval = "" if d.low is None else f", 95 % from {d.low:+.4f} to {d.high:+.4f}"
         lines.append(
-            f"{one.protocol}  {one.metric}  {one.a:.4f} → {one.b:.4f}, difference {one.difference:+.4f}{interval}"
-            f" on {counted(one.count, 'example')}"
+            f"{d.protocol}  {d.metric}  {d.a:.4f} → {d.b:.4f}, difference {d.difference:+.4f}{interval}"
+            f" on {counted(d.count, 'example')}"
         )
     emit(
-        {"a": str(a), "b": str(b), "differences": [asdict(one) for one in differences]},
+        {"a": str(a), "b": str(b), "differences": [asdict(difference) for difference in differences]},
         as_json=as_json,
         text="\n".join(lines),
     )

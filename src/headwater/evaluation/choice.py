@@ -85,13 +85,13 @@ class Choice(Task):
         """
         if example.content["label"] is None:
             raise DataError("the right answer is unknown", expected="answers and the right one")
-        asked = self._ask(example, encoder)
+        requests = self._ask(example, encoder)
         if self.scoring == "gain":
             # The same tokens as after the context, so that a cut answer is compared with itself.
             least = 2 if encoder.start is None else 1  # without a start the first token has no score
-            alone = [request.continuation for request in asked if len(request.continuation) >= least]
-            asked += [encoder.after_start(ids) for ids in alone]
-        return asked
+            alone = [request.continuation for request in requests if len(request.continuation) >= least]
+            requests += [encoder.after_start(ids) for ids in alone]
+        return requests
 
     def chance(self, metric: str, examples: Sequence[Example]) -> float | None:
         """Return the value of random guessing: that of the set, or the mean over its examples."""

@@ -43,8 +43,8 @@ def compare(a: Path, b: Path, progress: Progress = SILENT) -> list[Difference]:
     Writes to `progress` why a protocol is left out. Raises MismatchError if no protocol can be compared.
     """
     first, second = Results.read(a), Results.read(b)
-    here = {(result.protocol, result.metric) for result in first.results}
-    shared = [(r.protocol, r.metric) for r in second.results if (r.protocol, r.metric) in here]
+    pairs_of_first = {(result.protocol, result.metric) for result in first.results}
+    shared = [(r.protocol, r.metric) for r in second.results if (r.protocol, r.metric) in pairs_of_first]
     differences: dict[tuple[str, str], Difference] = {}
     left_out: dict[str, str] = {}
     lost = [
@@ -112,10 +112,10 @@ def _difference(
     rates = []
     for side in (0, 1):
         amounts = [_amounts(metric, pair[side]) for pair in pairs]
-        given = [one for one in amounts if one is not None]
-        if len(given) < len(amounts):
+        complete = [amount for amount in amounts if amount is not None]
+        if len(complete) < len(amounts):
             return None
-        rates.append(rate(metric, *zip(*given, strict=True)))
+        rates.append(rate(metric, *zip(*complete, strict=True)))
     (a, moves_a), (b, moves_b) = rates
     moves = [y - x for x, y in zip(moves_a, moves_b, strict=True)]
     error = standard_error(moves) if len(moves) > 1 else 0.0

@@ -137,7 +137,7 @@ def evaluate(
     with stage.write() as work, answers:
         results, left_out = _score(located, runner, training, limit, work, progress)
         skipped += left_out
-        failed = any(one.failed for one in skipped)  # its answers are needed again
+        failed = any(entry.failed for entry in skipped)  # its answers are needed again
         if not results and not allow_empty:
             if not failed:
                 answers.remove()
@@ -179,13 +179,13 @@ def _stage(
     """Return the stage of a results folder, whose configuration has the protocols and hashes of own task files."""
     own_files = {task.protocol: task.file for task in tasks if task.file and task.protocol not in all_tasks()}
     own = {"own_tasks": {protocol: sha256_of(file) for protocol, file in own_files.items()}} if own_files else {}
-    asked = {"tasks": [task.protocol for task in tasks], "protocols": VERSION, "limit": limit}
+    protocols = {"tasks": [task.protocol for task in tasks], "protocols": VERSION, "limit": limit}
     different = {path.resolve(): path for roles in files for path in roles.values()}
     inputs = {"model": model} | _roles(different.values())
     return Stage(
         out,
         kind=KIND,
-        config={**asked, **own, **config.to_dict()},
+        config={**protocols, **own, **config.to_dict()},
         inputs=inputs if overlap is None else inputs | {"overlap": overlap},
     )
 
@@ -235,12 +235,12 @@ def _has_tokenizer_of(model: Path, folder: Path) -> bool:
 
 def _nothing_scored(skipped: Sequence[Skipped], tasks: Sequence[str], data: Sequence[Path]) -> ResourceError:
     """Return the error that no protocol could be scored, with the first different reasons."""
-    said: dict[str, str] = {}
-    for one in skipped:
-        said.setdefault(one.reason, f"{one.protocol}: {one.reason}")
+    reasons: dict[str, str] = {}
+    for entry in skipped:
+        reasons.setdefault(entry.reason, f"{entry.protocol}: {entry.reason}")
     options = shlex.join(["--tasks", ",".join(tasks), *(f"--data={folder}" for folder in data)])
     return ResourceError(
-        f"no protocol could be scored: {' '.join([*said.values()][:_REASONS])}",
+        f"no protocol could be scored: {' '.join([*reasons.values()][:_REASONS])}",
         repair=f"See which protocols have their files: headwater evaluate --list {options}",
     )
 

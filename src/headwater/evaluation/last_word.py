@@ -41,11 +41,11 @@ class LastWord(Task):
 
     def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[TaskRequest]:
         """Ask for the word, or its last token, after its passage; raise DataError without a passage before it."""
-        asked = word_after_passage(example, encoder)
+        request = word_after_passage(example, encoder)
         if self.protocol.endswith(".last-token"):
-            ids = asked.context + asked.continuation
-            asked = encoder.cut(ids, len(ids) - 1)
-        return [asked]
+            ids = request.context + request.continuation
+            request = encoder.cut(ids, len(ids) - 1)
+        return [request]
 
     def score(self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder) -> dict[str, Any]:
         """Return whether the word is predicted, and its log-probability."""

@@ -48,9 +48,9 @@ class RequestRunner:
             (scored, REQUESTS_TOGETHER, self._score),
             (generated, _GENERATED_TOGETHER, self._generate),
         )
-        for asked, size, compute in kinds:
-            for start in range(0, len(asked), size):
-                batch = asked[start : start + size]
+        for group, size, compute in kinds:
+            for start in range(0, len(group), size):
+                batch = group[start : start + size]
                 started = time.perf_counter()
                 computed = dict(zip(batch, compute(batch), strict=True))
                 self.seconds += time.perf_counter() - started
@@ -69,7 +69,7 @@ class RequestRunner:
     def _generate(self, requests: Sequence[GenerationRequest]) -> list[Answer]:
         running, engine = [], self.lm.engine
         for request in requests:
-            asked = self.lm.request(
+            options = self.lm.request(
                 request.prompt,
                 max_tokens=request.max_tokens,
                 stop=request.stop,
@@ -79,7 +79,7 @@ class RequestRunner:
                 bias=dict.fromkeys(request.excluded, _NEVER),
                 alternatives=0,
             )
-            running.append(engine.submit(asked))
+            running.append(engine.submit(options))
         return [_generated(generation) for generation in running]
 
 

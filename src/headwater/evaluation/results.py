@@ -64,15 +64,16 @@ class Results:
     results: Sequence[Result]
     skipped: Sequence[Skipped] = ()
 
-    def without_score(self, asked: Mapping[str, Sequence[str]]) -> list[str]:
-        """Return the protocols that failed, and the names without any score; `asked`: protocols by name.
+    def without_score(self, protocols_by_name: Mapping[str, Sequence[str]]) -> list[str]:
+        """Return the names of `--tasks` that have no score, and the other protocols that failed.
 
-        A name that selects several protocols has a score if one of them has: few models and folders fit them all.
+        protocols_by_name: the protocols that each name selects. A name that selects several has a score if one
+        of them has: few models and folders fit them all.
         """
         scored = {result.protocol for result in self.results}
-        names = [name for name, protocols in asked.items() if scored.isdisjoint(protocols)]
-        covered = {protocol for name in names for protocol in asked[name]}
-        return names + [one.protocol for one in self.skipped if one.failed and one.protocol not in covered]
+        names = [name for name, protocols in protocols_by_name.items() if scored.isdisjoint(protocols)]
+        covered = {protocol for name in names for protocol in protocols_by_name[name]}
+        return names + [entry.protocol for entry in self.skipped if entry.failed and entry.protocol not in covered]
 
     def __repr__(self) -> str:
         """Return the figures in one line each: settings and details of a result fill pages."""

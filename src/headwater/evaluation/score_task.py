@@ -139,15 +139,15 @@ def _answered(
     task: Task, group: Sequence[tuple[Example, Sequence[TaskRequest]]], runner: RequestRunner
 ) -> Iterator[tuple[Example, list[Answer]]]:
     """Yield the examples of a group with their answers, also to the further requests of its protocol."""
-    given: list[list[Answer]] = [[] for _ in group]
+    collected: list[list[Answer]] = [[] for _ in group]
     wanted = [list(requests) for _, requests in group]
     while any(wanted):
         answers = runner.answer([request for requests in wanted for request in requests])
         for number, (example, _) in enumerate(group):
             if wanted[number]:
-                given[number] += [answers[request] for request in wanted[number]]
-                wanted[number] = list(task.further(example, given[number], runner.encoder))
-    for (example, _), answers_of_example in zip(group, given, strict=True):
+                collected[number] += [answers[request] for request in wanted[number]]
+                wanted[number] = list(task.further(example, collected[number], runner.encoder))
+    for (example, _), answers_of_example in zip(group, collected, strict=True):
         yield example, answers_of_example
 
 
@@ -171,8 +171,12 @@ def _readable(example: Example) -> dict[str, Any]:
         texts = isinstance(value, list | tuple) and all(isinstance(part, str) for part in value)
         return texts or isinstance(value, str | int)
 
-    shown = {key: value for key, value in example.content.items() if is_readable(value)}
-    return shown if any(isinstance(value, str) for value in shown.values()) else {"text": example.text} | shown
+    readable = {key: value for key, value in example.content.items() if is_readable(value)}
+    return (
+        readable
+        if any(isinstance(value, str) for value in readable.values())
+        else {"text": example.text} | readable
+    )
 
 
 def _shares(examples: Sequence[Example], training: TrainingGrams) -> dict[str, float | None]:

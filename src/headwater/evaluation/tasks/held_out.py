@@ -175,13 +175,13 @@ class HeldOut(Task):
         """Return the number of documents with a token, and the yardsticks on those that were scored."""
         tokens = files["tokens"]
         counts = counts_of(tokens, "validation")
-        known: dict[str, Any] = {"documents": len(document_ids(tokens, "validation"))}
+        details: dict[str, Any] = {"documents": len(document_ids(tokens, "validation"))}
         kinds = ("characters", "lost capitals", "lost white space", "lost other")
         if shares := LostText(*(counts.get(kind, 0) for kind in kinds)).shares():
-            known["lost text"] = shares
+            details["lost text"] = shares
         limit = config.yardstick_bytes
         if limit == 0:
-            return known
+            return details
         alphabet = Alphabet(Tokenizer.load(tokens / "tokenizer"))
         held_out = b"".join(alphabet.decode(example.content["ids"]) for example in examples)
         baselines = yardsticks(
@@ -191,7 +191,7 @@ class HeldOut(Task):
             limit=limit,
             progress=progress,
         )
-        return known | {
+        return details | {
             "training text bytes": counts_of(tokens, "train")["bytes"],
             "yardsticks": [asdict(yardstick) for yardstick in baselines],
         }

@@ -116,8 +116,8 @@ class Lambada(LastWord):
         """Ask for the word after its passage and, with the stop-word filter, for the most probable first token."""
         if not self.filters:
             return super().requests(example, encoder)
-        asked = word_after_passage(example, encoder)
-        return [asked, GenerationRequest(asked.context[-encoder.context :], 1)]
+        request = word_after_passage(example, encoder)
+        return [request, GenerationRequest(request.context[-encoder.context :], 1)]
 
     def further(
         self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder
