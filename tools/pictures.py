@@ -302,7 +302,7 @@ def _sequences(task: str) -> list[list[str]]:
         table.write_text(json.dumps(ROWS[task][1]), encoding="utf-8")
         config = FinetuneConfig(task=task, recipe="gpt1")
         shown = show_examples(config, model=Path("gpt1-mini"), train=table, count=1)
-    return [[tokenizer.decode([token]).strip() for token in one.ids] for one in shown[0].sequences]
+    return [[tokenizer.decode([token]).strip() for token in sequence.ids] for sequence in shown[0].sequences]
 
 
 def pictures() -> dict[Path, str]:

@@ -1,4 +1,4 @@
-"""The four inputs of GPT-1, token by token: what `headwater finetune --show` prints."""
+"""The four inputs of GPT-1, token by token: what `headwater finetune --set recipe=gpt1 --show` prints."""
 
 import json
 import tempfile
@@ -18,6 +18,7 @@ with tempfile.TemporaryDirectory() as folder:
     for task, row in rows.items():
         table = Path(folder, f"{task}.jsonl")
         table.write_text(json.dumps(row), encoding="utf-8")
-        shown = show_examples(FinetuneConfig(task=task), model=Path("gpt1-mini"), train=table, count=1)
+        config = FinetuneConfig(task=task, recipe="gpt1")
+        shown = show_examples(config, model=Path("gpt1-mini"), train=table, count=1)
         for sequence in shown[0].sequences:
             print(f"{task:10}", *(tokenizer.decode([token]).strip() for token in sequence.ids), sep=" | ")
