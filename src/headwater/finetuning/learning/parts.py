@@ -21,6 +21,7 @@ from headwater.finetuning.rows.row import Raw, usable
 from headwater.finetuning.rows.split import also_trained_on, copies_of, describe, folds, keys_of, split
 from headwater.storage import Progress
 
+_MISSING = {"n/a", "na", "nan", "null", "none", "-", "?"}  # in place of a score
 # Of "train", "validation" if there is such a table, and the tests: the name in messages, and the rows.
 Tables: TypeAlias = Mapping[str, tuple[str, Iterable[Raw]]]
 # Returns what the labels of the training rows mean.
@@ -113,16 +114,16 @@ def arrange_rows(config: FinetuneConfig, tables: Tables, learn: Learn | None = N
     from.
     """
     name, rows = tables["train"]
-    train = usable(map(Raw.composed, rows), config.task, name)
+    train = usable(_read_as(config, map(Raw.composed, rows)), config.task, name)
     labels = learn(train.rows) if learn else learn_labels(train.rows, config.task, config.target, name)
     parts = {"train": Part(name, train.rows, labels.targets(train.rows, name))}
     checked = {"training": train}
     for other, (table, more) in tables.items():
         if other == "validation":
-            checked[other] = usable(map(Raw.composed, more), config.task, table)
+            checked[other] = usable(_read_as(config, map(Raw.composed, more)), config.task, table)
             parts[other] = Part(table, checked[other].rows, labels.targets(checked[other].rows, table))
         elif other != "train":
-            listed = [row.composed() for row in more]
+            listed = [*_read_as(config, map(Raw.composed, more))]
             targets = labels.targets(listed, table)
             targets[[row.is_empty(config.task) for row in listed]] = np.nan
             parts[other] = Part(table, listed, targets)
@@ -140,6 +141,16 @@ def arrange_rows(config: FinetuneConfig, tables: Tables, learn: Learn | None = N
                 notes.append(f"not measured in {other}: {counted(lacking, 'row')} without text or label")
     tests = {other: part for other, part in parts.items() if other not in ("train", "validation")}
     return Parts(parts["train"], parts.get("validation"), tests, labels, classes=classes, notes=notes)
+
+
+def _read_as(config: FinetuneConfig, rows: Iterable[Raw]) -> Iterable[Raw]:
+    """Return rows whose score is marked as missing, as "N/A", without it."""
+    if config.target != "score":
+        return rows
+    return (
+        replace(row, label=None) if isinstance(row.label, str) and row.label.lower() in _MISSING else row
+        for row in rows
+    )
 
 
 def _require_different_texts(part: Part, keys: list[str], labels: Labels, alone: bool) -> None:
