@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import decimal
+import gzip
 import json
 import random
 import struct
@@ -332,3 +333,11 @@ def test_questions_of_a_form_are_a_header(tmp_path: Path) -> None:
     table = open_table(tmp_path / "form.csv")
     assert table.first_row() is None
     assert table.columns[2] == "Would you come again?"
+
+
+@pytest.mark.parametrize("name", ["plain.csv.gz", "packed.csv", "packed.csv.xz"])
+def test_compression_is_known_by_content(tmp_path: Path, name: str) -> None:
+    """A browser unpacks a file and keeps its name; others pack one and name it as before."""
+    content = b"text,label\na,x\n"
+    (tmp_path / name).write_bytes(content if name.startswith("plain") else gzip.compress(content))
+    assert list(open_table(tmp_path / name).rows) == [(1, {"text": "a", "label": "x"})]

@@ -25,6 +25,12 @@ _XZ_MEMORY = 512 * 1024**2  # `xz -9` asks for 65 MiB
 # Input of one call of the decoder: a block of equal bytes grows from 4 bytes to 131,072.
 _ZSTANDARD_INPUT_BYTES = 1 << 11
 
+_FIRST_BYTES = 512
+_CONTROLS = bytes([*range(9), *range(14, 27), *range(28, 32)])  # the bytes that no text has, in any encoding
+# How compressed files begin.
+_MAGIC = {b"\x28\xb5\x2f\xfd": ".zst", b"\xfd7zXZ\0": ".xz", b"\x1f\x8b": ".gz"} | {
+    b"BZh%d1AY&SY" % level: ".bz2" for level in range(1, 10)
+}
 # A decoder of one stream, and the bytes that may be between streams.
 _DECODERS: dict[str, tuple[Callable[[], Any], bytes]] = {
     ".xz": (partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, _XZ_MEMORY), b"\0"),
@@ -76,9 +82,24 @@ class CompressedFile:
             yield last
 
 
+def compression_of(path: Path) -> str:
+    """Return the suffix of a file's compression by its first bytes; "" if it is plain, whatever its name is.
+
+    By its name if these are neither a compression's nor text.
+    """
+    with path.open("rb") as handle:
+        first = handle.read(_FIRST_BYTES)
+    for magic, suffix in _MAGIC.items():
+        if first.startswith(magic):
+            return suffix
+    named = path.suffix.lower().replace(".zstd", ".zst")
+    is_text = first and len(first.translate(None, _CONTROLS)) == len(first)
+    return "" if is_text or named not in _MAGIC.values() else named
+
+
 def _blocks(path: Path) -> Iterator[bytes]:
-    suffix = path.suffix.lower()
-    if suffix in {".zst", ".zstd"}:
+    suffix = compression_of(path)
+    if suffix == ".zst":
         with require_extra("corpus", "reading .zst"):
             import zstandard
         frames = zstandard.ZstdDecompressor(max_window_size=_ZSTANDARD_WINDOW)

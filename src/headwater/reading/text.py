@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 
 from headwater.errors import DataError
-from headwater.reading.compressed import CompressedFile
+from headwater.reading.compressed import CompressedFile, compression_of
 from headwater.reading.encoding import UTF_8, encoding_of, require_plain, require_text, undecodable
 from headwater.reading.files import FileLimits, file_error
 
@@ -63,9 +63,9 @@ def split_text(path: Path, separator: str, encoding: str | None = None) -> Itera
 def check_unpacked(path: Path, size: int, *, is_packed: bool | None = None) -> None:
     """Raise DataError if a text of `size` characters is longer than a compressed file may unpack to.
 
-    is_packed: whether the file is compressed; None to decide it by its name.
+    is_packed: whether the file is compressed; None to decide it by its first bytes.
     """
-    if size <= FileLimits.UNPACKED_CHARACTERS or not (is_compressed(path) if is_packed is None else is_packed):
+    if size <= FileLimits.UNPACKED_CHARACTERS or not (compression_of(path) if is_packed is None else is_packed):
         return
     most = max(FileLimits.UNPACKED_CHARACTERS, FileLimits.UNPACKED_RATIO * path.stat().st_size)
     if size > most:
@@ -120,7 +120,7 @@ def byte_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[bytes]:
 
 
 def _unpacked_blocks(path: Path, block_bytes: int) -> Iterator[bytes]:
-    if is_compressed(path):
+    if compression_of(path):
         file = CompressedFile(path)
         yield from file.blocks()
         if file.cut:

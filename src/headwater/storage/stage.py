@@ -9,7 +9,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,6 @@ class Stage:
     inputs: paths, or what describes them already.
     grows: the folder is written in place, not under a temporary name.
     suffixes: of the files that count in an input that is a folder of a user; None if all count.
-    alternative: returns a sentence to add to the advice if `out` contains something else; may be empty.
     """
 
     def __init__(
@@ -67,12 +66,10 @@ class Stage:
         measured: Sequence[str] = (),
         grows: bool = False,
         suffixes: Sequence[str] | None = None,
-        alternative: Callable[[], str] = str,
     ) -> None:
         check_name(out)
         if out.parts[:1] == ("~",):  # a caller's other paths below `out` would not be expanded
             raise UsageError(f"{out} would be a folder named ~", repair=f"Write {out.expanduser()}")
-        self.alternative = alternative
         self.out, self.kind, self.seed, self.measured, self.grows = out, kind, seed, measured, grows
         self.command = _command()
         # Through JSON, so that it compares equal to what is read back from a file.
@@ -107,7 +104,7 @@ class Stage:
         if difference := self.difference(manifest):
             raise FolderError(
                 f"{self.out} already contains something else: {difference}",
-                repair=f"Choose another output folder, or remove that folder first. {self.alternative()}".strip(),
+                repair="Choose another output folder, or remove that folder first",
             )
         self.config |= {key: manifest.config[key] for key in self.measured if key in manifest.config}
         return manifest
