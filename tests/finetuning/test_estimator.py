@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -332,3 +333,10 @@ def test_only_a_regressor_opens_a_regressors_folder(base: Path, tmp_path: Path) 
 def test_columns_of_other_libraries_become_lists() -> None:
     for column in (pa.array(["a", "b"]), pa.chunked_array([["a"], ["b"]]), np.array(["a", "b"])):
         assert as_list(column) == ["a", "b"]
+
+
+def test_a_fitted_classifier_over_an_open_model_can_be_pickled(base: Path, sentences: Any) -> None:
+    texts, labels = sentences(45)
+    classifier = Classifier(load(base), **FAST).set_params(epochs=1).fit(texts, labels)
+    copied = pickle.loads(pickle.dumps(classifier))
+    np.testing.assert_allclose(copied.predict_proba(texts[:9]), classifier.predict_proba(texts[:9]), atol=1e-6)
