@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from headwater import shipped
 from headwater.config import Config
-from headwater.report import Draw
 from headwater_papers.claims import Finding
+from headwater_papers.figures import Draw
 from headwater_papers.statistics import Estimate, Measured, over_seeds
 
 if TYPE_CHECKING:

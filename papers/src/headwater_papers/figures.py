@@ -1,19 +1,35 @@
-"""The two common forms of the papers' figures: curves with bands, and bars in groups."""
+"""Figures by matplotlib, and the two common forms of the papers': curves with bands, and bars in groups."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from headwater_papers.statistics import Estimate, over_seeds
 
+# Draws into an empty matplotlib Figure.
+Draw = Callable[[Any], None]
 # One value a seed for each x.
 Curve = Mapping[int, Sequence[float]]
 # Colours that differ in print and for colour-blind readers (Okabe and Ito 2008).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 _FADED = 0.2
+
+
+def save_plot(draw: Draw, path: Path, suffixes: Sequence[str] = (".svg",)) -> None:
+    """Draw a figure by matplotlib and write it once for each suffix; the same numbers give the same files."""
+    import matplotlib.figure
+
+    style: Any = {"svg.hashsalt": "headwater", "svg.fonttype": "none", "legend.frameon": False}
+    with matplotlib.rc_context(style | {"axes.spines.top": False, "axes.spines.right": False}):
+        figure = matplotlib.figure.Figure(figsize=(6.4, 4.0), layout="constrained")
+        draw(figure)
+        for suffix in suffixes:
+            changing = "Software" if suffix == ".png" else "Date"
+            figure.savefig(path.with_suffix(suffix), dpi=150, metadata={changing: None})
 
 
 def bands(

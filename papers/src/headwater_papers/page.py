@@ -20,12 +20,13 @@ from typing import Any
 from headwater.device import processor_name
 from headwater.errors import FolderError
 from headwater.reading import read_json
-from headwater.report import report, save_plot
+from headwater.report import report
 from headwater.storage import Stage, has_manifest, read_manifest, write_json, write_text
 from headwater_papers.claims import correct_family
 from headwater_papers.claims_section import claims_section
 from headwater_papers.experiment import Experiment, Findings
 from headwater_papers.experiments import EXPERIMENTS
+from headwater_papers.figures import save_plot
 from headwater_papers.laboratory import Laboratory
 from headwater_papers.paper_tables import TABLES, markdown
 from headwater_papers.published import published, tally

@@ -13,7 +13,6 @@ from typing import Any
 
 from headwater.device import choose_device
 from headwater.errors import DataError, HeadwaterError, UsageError, resumable, suggest
-from headwater.report import require_matplotlib
 from headwater.storage import SILENT, Progress, folder_lock, storage_errors
 from headwater_papers.experiment import Experiment
 from headwater_papers.experiments import EXPERIMENTS
@@ -46,12 +45,11 @@ def reproduce(
     """Run experiments by name, or `all`, at a scale, and write their results to `out`.
 
     Raises UsageError for an unknown name or a device that is not available, ResourceError if this machine cannot
-    run the scale or draw figures, FolderError if another run uses `out`, DataError if none of the experiments has
+    run the scale, FolderError if another run uses `out`, DataError if none of the experiments has
     its data.
     """
     chosen = choose(names)
     choose_device(device)
-    require_matplotlib()
     for name in scale.experiments:
         if name not in EXPERIMENTS:
             raise UsageError(

@@ -1,4 +1,4 @@
-"""Draw plots: lines as inline SVG in a page, everything else by matplotlib as files.
+"""Draw lines as inline SVG in a page.
 
 Inline SVG follows the page's colours, light or dark, and its width, and needs no dependency. Each plot has two
 widths, and the style sheet shows one: scaled down to a phone, the numbers of one drawing would be too small.
@@ -11,13 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
-from typing import Any
 
-from headwater.errors import require_extra
-
-# Draws into an empty matplotlib Figure.
-Draw = Callable[[Any], None]
 Point = tuple[float, float]
 
 # Width, height, and the space for the axes' numbers.
@@ -42,28 +36,6 @@ def line_chart(series: Sequence[Series], x_label: str, y_label: str) -> str:
     if not drawn:
         return ""
     return "".join(_chart(drawn, x_label, y_label, name, *size) for name, size in _SIZES.items())
-
-
-def save_plot(draw: Draw, path: Path, suffixes: Sequence[str] = (".svg",)) -> None:
-    """Draw a figure by matplotlib and write it once for each suffix; the same numbers give the same files.
-
-    Raises ResourceError if matplotlib is not installed.
-    """
-    matplotlib = require_matplotlib()
-    style = {"svg.hashsalt": "headwater", "svg.fonttype": "none", "axes.spines.top": False}
-    with matplotlib.rc_context(style | {"axes.spines.right": False, "legend.frameon": False}):
-        figure = matplotlib.figure.Figure(figsize=(6.4, 4.0), layout="constrained")
-        draw(figure)
-        for suffix in suffixes:
-            changing = "Software" if suffix == ".png" else "Date"
-            figure.savefig(path.with_suffix(suffix), dpi=150, metadata={changing: None})
-
-
-def require_matplotlib() -> Any:
-    """Return the module matplotlib, or raise ResourceError if it is not installed."""
-    with require_extra("plots", "drawing figures"):
-        import matplotlib.figure
-    return matplotlib
 
 
 def ticks(low: float, high: float, count: int) -> list[float]:
