@@ -350,9 +350,14 @@ ELSEWHERE = {
     "contributing/campaign.sh",  # takes hours
     "serving/serve_two.sh",  # both halves stand in other journeys
     "serving/serve_for_page.sh",  # tests/serve
-    "operating/behind_nginx.sh",
-    "operating/container.sh",
-    "operating/upgrade.sh",
+    "operating/add_key.sh",  # tests/serve/test_operating.py
+    "operating/first_model.sh",
+    "operating/install.sh",  # as root
+    "operating/proxy.sh",
+    "operating/start.sh",
+    "operating/swap_model.sh",
+    "operating/swap_program.sh",
+    "operating/who_uses.sh",
     "serving/open_page.sh",
     "serving/client.py",
     "serving/curl.sh",

@@ -99,7 +99,7 @@ async def crowd(url: str, upgrade: Callable[[int], None], chance: random.Random)
 
         clients = [ask(SHORT, 1.0) for _ in range(CLIENTS - 5)] + [ask(LONG, 3.0) for _ in range(5)]
         await asyncio.gather(replace(), *clients)
-        opened = re.findall(r"^headwater_model_opened_seconds.* (\d+)$", (await http.get("/metrics")).text, re.M)
+        opened = re.findall(r"^headwater_model_opened_seconds.* (\S+)$", (await http.get("/metrics")).text, re.M)
     quantiles = statistics.quantiles(times, n=20)
     return {"outcomes": dict(outcomes), "p50": quantiles[9], "p95": quantiles[18], "opened": sorted(opened)}
 

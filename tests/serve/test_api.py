@@ -351,9 +351,9 @@ def test_streams_pass_through_proxies_at_once(http: httpx.Client) -> None:
 def test_metrics_have_path_and_model(http: httpx.Client) -> None:
     http.post("/v1/completions", json={"prompt": "the", "max_tokens": 1})
     text = http.get("/metrics").text
-    assert 'headwater_request_seconds_count{path="/v1/completions",model="base"}' in text
-    assert 'headwater_first_token_seconds_bucket{path="/v1/completions",model="base",le="0.005"}' in text
-    assert 'headwater_requests_total{path="/v1/completions",model="base",status="200"}' in text
+    assert 'headwater_request_seconds_count{model="base",path="/v1/completions"}' in text
+    assert 'headwater_first_token_seconds_bucket{le="0.005",model="base",path="/v1/completions"}' in text
+    assert 'headwater_requests_total{model="base",path="/v1/completions",status="200"}' in text
 
 
 PARTS = {

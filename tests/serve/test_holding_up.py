@@ -397,11 +397,11 @@ def _keys(folder: Path) -> Path:
 
 def test_only_whole_keys_are_accepted(tmp_path: Path) -> None:
     keys = Keys(_keys(tmp_path))
-    assert keys.accept({b"authorization": "Bearer secret"})
-    assert keys.accept({b"authorization": "bearer  secret"})
-    assert keys.accept({b"x-api-key": "secret"})
+    assert keys.name_of({b"authorization": "Bearer secret"})
+    assert keys.name_of({b"authorization": "bearer  secret"})
+    assert keys.name_of({b"x-api-key": "secret"})
     assert not any(
-        keys.accept({b"authorization": given})
+        keys.name_of({b"authorization": given})
         for given in ("Bearer secre", "Bearer ", "", "Basic secret", "secret", "Bearer é", "Bearer #old")
     )
     with pytest.raises(UsageError, match="tokens"):
@@ -413,14 +413,14 @@ def test_keys_follow_their_file(tmp_path: Path, caplog: pytest.LogCaptureFixture
     keys = Keys(path)
 
     def accepted(*given: str) -> list[bool]:
-        return [keys.accept({b"authorization": f"Bearer {key}"}) for key in given]
+        return [keys.name_of({b"authorization": f"Bearer {key}"}) is not None for key in given]
 
     assert accepted("secret", "new") == [True, False]
     path.write_text("new\n", encoding="utf-8")
     assert accepted("secret", "new") == [False, True]
-    path.write_text("two words\nother\n", encoding="utf-8")  # of a wrong line nothing is accepted
-    assert accepted("new", "two", "other") == [False, False, True]
-    assert "two words" not in caplog.text
+    path.write_text("no key here\nother\n", encoding="utf-8")  # of a wrong line nothing is accepted
+    assert accepted("new", "no", "here", "other") == [False, False, False, True]
+    assert "no key here" not in caplog.text
     assert "has 1 line that cannot be a key" in caplog.text
     for ended in ("", "# other\n"):
         path.write_text(ended, encoding="utf-8")
@@ -434,16 +434,41 @@ def test_keys_follow_their_file(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert accepted("other", "third") == [False, True]
 
 
+def test_requests_are_counted_and_logged_by_the_name_of_their_key(
+    base_folder: Path, tmp_path: Path, start_server: Any
+) -> None:
+    path = tmp_path / "keys"
+    path.write_text("alice-1 first-key\nalice-2 second-key\nsecret\n", encoding="utf-8")
+    running = start_server("--model", str(base_folder), "--api-key-file", str(path), "--log")
+    for key in ("first-key", "second-key", "second-key", "secret", "alice-1", ""):
+        with running.client(key) as client:
+            client.get("/v1/models")
+    with running.client("secret") as client:
+        text = client.get("/metrics").text
+    for name, count in (("alice-1", 1), ("alice-2", 2), ("unnamed", 2)):
+        assert f'headwater_key_requests_total{{key="{name}"}} {count}.0' in text
+    assert [line[-1] for line in log_of(running)] == [
+        "alice-1",
+        "alice-2",
+        "alice-2",
+        "unnamed",
+        "-",
+        "-",
+        "unnamed",
+    ]
+    assert "first-key" not in text
+
+
 def test_a_key_is_withdrawn_by_a_file_of_the_same_size_and_time(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_text("first\n", encoding="utf-8")
     then = path.stat()
     keys = Keys(path)
-    assert keys.accept({b"x-api-key": "first"})
+    assert keys.name_of({b"x-api-key": "first"})
     path.write_text("other\n", encoding="utf-8")
     os.utime(path, ns=(then.st_atime_ns, then.st_mtime_ns))
-    assert not keys.accept({b"x-api-key": "first"})
-    assert keys.accept({b"x-api-key": "other"})
+    assert not keys.name_of({b"x-api-key": "first"})
+    assert keys.name_of({b"x-api-key": "other"})
 
 
 def _ask(url: str, request: str) -> bytes:
@@ -616,7 +641,7 @@ def test_log_has_the_address_of_the_connection(base_folder: Path, start_server: 
         ["127.0.0.1", "GET", "/v1/models", "-", "200"],
         ["127.0.0.1", "GET", "other", "-", "403"],
     ]
-    assert lines[0][-1] == "mine"
+    assert lines[0][-2:] == ["mine", "-"]
 
 
 def test_a_server_leaves_no_handler_of_its_log() -> None:

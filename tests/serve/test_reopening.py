@@ -115,7 +115,7 @@ def test_a_failed_reopening_is_logged_and_tried_again(
             copied(base_folder, tmp_path / "m")
             server.reload()
             await until(lambda: bool(old.stale))
-            assert 'headwater_model_stale{model="mine"} 1' in server.metrics.text(server.models.values())
+            assert 'headwater_model_stale{model="mine"} 1' in server.metrics.text().decode()
             await until(lambda: server.find("mine") is not old)
             assert tries == 4
             assert not server.find("mine").stale

@@ -136,7 +136,7 @@ async def _while_connected(server: Server, receive: Receive, work: Callable[[], 
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if not tasks[0].done():
-            server.metrics.disconnected += 1
+            server.metrics.disconnected.inc()
             raise ConnectionAbortedError
         tasks[0].result()
     finally:

@@ -199,8 +199,7 @@ def _add_operation(app: FastAPI, server: Server) -> None:
     @app.get("/metrics", response_class=PlainTextResponse, tags=["Operation"])
     async def metrics() -> Any:
         """Return the metrics in Prometheus' text format."""
-        text = server.metrics.text(server.models.values())
-        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(server.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
 def _add_page(app: FastAPI) -> None:

@@ -21,7 +21,6 @@ import logging
 import re
 import secrets
 import time
-from bisect import bisect_left
 from contextlib import suppress
 from typing import Any
 
@@ -32,7 +31,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from headwater.serve.answers import reported
 from headwater.serve.config import HOST_NAME, ServeConfig, is_loopback
 from headwater.serve.keys import Keys
-from headwater.serve.metrics import BOUNDS, Metrics
+from headwater.serve.metrics import Metrics
 from headwater.serve.problems import Problem, too_busy
 
 logger = logging.getLogger(__name__)
@@ -239,12 +238,11 @@ class Guard:
         finally:
             path, model = getattr(scope.get("route"), "path", "other"), scope.get("model", "")
             seconds = time.monotonic() - began
-            self.metrics.requests[path, model, status] += 1
-            self.metrics.seconds[path, model, bisect_left(BOUNDS, seconds)] += 1
-            self.metrics.seconds_sum[path, model] += seconds
+            self.metrics.requests.labels(path, model, status).inc()
+            self.metrics.seconds.labels(path, model).observe(seconds)
             client = (scope.get("client") or "-")[0]
             line = (client, scope["method"], path, model or "-", status, seconds, identity.decode())
-            requests.info("%s %s %s %s %d %.3f s %s", *line)
+            requests.info("%s %s %s %s %d %.3f s %s %s", *line, scope.get("key", "-"))
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the application answer a request with its body. Raises Problem for one that is refused."""
@@ -269,13 +267,17 @@ class Guard:
         if self.config.is_local and host is not None and host.lower() not in self.hosts and not is_loopback(host):
             message = f"This server only answers to this machine's own names. Start it with --allow-host {host}"
             raise Problem(403, message, code="wrong_host")
-        if self.keys is not None and not is_open and not self.keys.accept(headers):
-            raise Problem(
-                401,
-                "No valid API key. Send it as: Authorization: Bearer KEY",
-                code="invalid_api_key",
-                headers={"WWW-Authenticate": "Bearer"},
-            )
+        if self.keys is not None and not is_open:
+            name = self.keys.name_of(headers)
+            if name is None:
+                raise Problem(
+                    401,
+                    "No valid API key. Send it as: Authorization: Bearer KEY",
+                    code="invalid_api_key",
+                    headers={"WWW-Authenticate": "Bearer"},
+                )
+            scope["key"] = name
+            self.metrics.key_requests.labels(name).inc()
         if b"content-length" in headers and b"transfer-encoding" in headers:  # a proxy may read another body
             message = "Content-Length and Transfer-Encoding exclude each other."
             raise Problem(400, message, headers={"Connection": "close"})

@@ -1,106 +1,82 @@
-"""The server's metrics, in Prometheus' text format (version 0.0.4). Their names begin with `headwater_`."""
+"""The server's metrics, in Prometheus' text format. Their names begin with `headwater_`."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily
 
 if TYPE_CHECKING:
     from headwater.serve.served import Served
 
-# Upper ends of the ranges into which seconds are counted; `bisect_left` finds the range.
-BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-_LABELS = ("path", "model", "status")
-_Value = tuple[dict[str, Any], float]  # labels and a number
+# Upper ends of the ranges into which seconds are counted.
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
 class Metrics:
-    """Counters of one server, by route and model. Only the event loop may change them."""
+    """Counters of one server, by route and model, and the state of its models' threads."""
 
-    def __init__(self) -> None:
-        self.requests: Counter[tuple[str, str, int]] = Counter()  # (route, model, status)
-        self.active: Counter[tuple[str, str]] = Counter()  # that have begun and not ended
-        self.prompt_tokens: Counter[tuple[str, str]] = Counter()
-        self.generated_tokens: Counter[tuple[str, str]] = Counter()
-        self.disconnected = 0
+    def __init__(self, models: Mapping[str, Served]) -> None:
+        self._models, self._registry = models, CollectorRegistry()
+        of_model = ["path", "model"]
         self.open = 0
-        # Seconds to the end of an answer, and to a first token: how many in which range, and their sum.
-        self.seconds: Counter[tuple[str, str, int]] = Counter()
-        self.seconds_sum: defaultdict[tuple[str, str], float] = defaultdict(float)
-        self.first_token: Counter[tuple[str, str, int]] = Counter()
-        self.first_token_sum: defaultdict[tuple[str, str], float] = defaultdict(float)
+        self.requests = self._counter("requests", "Requests answered.", [*of_model, "status"])
+        self.key_requests = self._counter("key_requests", "Requests by the name of their API key.", ["key"])
+        self.disconnected = self._counter("disconnected", "Requests whose client left.", [])
+        self.prompt_tokens = self._counter("prompt_tokens", "Tokens read.", of_model)
+        self.generated_tokens = self._counter("generated_tokens", "Tokens generated.", of_model)
+        self.active = Gauge(
+            "headwater_active_requests", "Requests of a model that have begun.", of_model, registry=self._registry
+        )
+        self.seconds = self._histogram("request_seconds", "Time to the end of an answer.")
+        self.first_token = self._histogram("first_token_seconds", "Time to a first token.")
 
-    def text(self, models: Iterable[Served]) -> str:
+    def _counter(self, name: str, about: str, labels: list[str]) -> Counter:
+        return Counter(f"headwater_{name}", about, labels, registry=self._registry)
+
+    def _histogram(self, name: str, about: str) -> Histogram:
+        return Histogram(f"headwater_{name}", about, ["path", "model"], registry=self._registry, buckets=_SECONDS)
+
+    def text(self) -> bytes:
         """Return all metrics in the text format."""
-        return "\n".join([*self._of_requests(), *_of_models(list(models))]) + "\n"
+        return generate_latest(self)
 
-    def _of_requests(self) -> Iterator[str]:
-        """Yield the lines of the counters, by route and model."""
+    def collect(self) -> Iterator[Metric]:
+        """Yield each metric; see `prometheus_client`. The times at which counters were made are left out."""
+        for metric in self._registry.collect():
+            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+            yield metric
+        yield GaugeMetricFamily("headwater_open_requests", "Requests open.", self.open)
+        yield from self._of_threads()
+        yield self._of_models("engine_alive", "Whether the engine's thread runs.", lambda m: m.worker.alive, True)
+        yield self._of_models("model_stale", "Whether its folder cannot be opened.", lambda m: bool(m.stale))
+        yield self._of_models("model_opened_seconds", "Unix time when the model was opened.", lambda m: m.created)
 
-        counters: list[tuple[str, str, str, Mapping[tuple[Any, ...], int]]] = [
-            ("requests_total", "counter", "Requests answered.", self.requests),
-            ("disconnected_total", "counter", "Requests whose client left.", {(): self.disconnected}),
-            ("open_requests", "gauge", "Requests open.", {(): self.open}),
-            ("active_requests", "gauge", "Requests of a model that have begun.", self.active),
-            ("prompt_tokens_total", "counter", "Tokens read.", self.prompt_tokens),
-            ("generated_tokens_total", "counter", "Tokens generated.", self.generated_tokens),
-        ]
-        for name, kind, about, counts in counters:
-            labelled = ((dict(zip(_LABELS, key, strict=False)), counts[key]) for key in sorted(counts))
-            yield from _family(name, kind, about, labelled)
-        yield from _histogram("request_seconds", "Time to the end of an answer.", self.seconds, self.seconds_sum)
-        yield from _histogram("first_token_seconds", "To a first token.", self.first_token, self.first_token_sum)
+    def _of_threads(self) -> Iterator[Metric]:
+        """Yield what the threads of each model do: continuations of its engine, and jobs of its second thread."""
+        labels = ["model", "thread"]
+        running = GaugeMetricFamily("headwater_running", "Continuations and jobs that run.", labels=labels)
+        waiting = GaugeMetricFamily("headwater_waiting", "Continuations and jobs that wait.", labels=labels)
+        rejected = CounterMetricFamily("headwater_rejected", "Requests that got 429.", labels=labels)
+        for name, model in self._models.items():
+            if model.is_causal:
+                worker = model.worker
+                running.add_metric([name, "engine"], worker.held - worker.waiting)
+                waiting.add_metric([name, "engine"], worker.waiting)
+                rejected.add_metric([name, "engine"], worker.rejected)
+            running.add_metric([name, "compute"], min(1, model.jobs))
+            waiting.add_metric([name, "compute"], max(0, model.jobs - 1))
+            rejected.add_metric([name, "compute"], model.rejected)
+        yield from (running, waiting, rejected)
 
-
-def _of_models(models: Sequence[Served]) -> Iterator[str]:
-    """Yield the lines about the threads of each model."""
-    engines = [m for m in models if m.lm.config.is_causal]
-
-    def by_thread(engine: Callable[[Served], int], jobs: Callable[[Served], int]) -> list[_Value]:
-        generating: list[_Value] = [({"model": m.name, "thread": "engine"}, engine(m)) for m in engines]
-        return generating + [({"model": m.name, "thread": "compute"}, jobs(m)) for m in models]
-
-    running = by_thread(lambda m: m.worker.held - m.worker.waiting, lambda m: min(1, m.jobs))
-    yield from _family("running", "gauge", "Continuations in a slot, and jobs that run.", running)
-    waiting = by_thread(lambda m: m.worker.waiting, lambda m: max(0, m.jobs - 1))
-    yield from _family("waiting", "gauge", "Continuations and jobs queued.", waiting)
-    rejected = by_thread(lambda m: m.worker.rejected, lambda m: m.rejected)
-    yield from _family("rejected_total", "counter", "Requests that found the queue full.", rejected)
-    alive: list[_Value] = [({"model": m.name}, int(m.worker.alive)) for m in engines]
-    yield from _family("engine_alive", "gauge", "Whether the engine's thread runs.", alive)
-    stale: list[_Value] = [({"model": m.name}, int(bool(m.stale))) for m in models]
-    yield from _family("model_stale", "gauge", "Whether the changed folder cannot be opened again.", stale)
-    opened: list[_Value] = [({"model": m.name}, m.created) for m in models]
-    yield from _family("model_opened_seconds", "gauge", "When the model was opened, in Unix time.", opened)
-
-
-def _family(name: str, kind: str, about: str, values: Iterable[_Value]) -> Iterator[str]:
-    """Yield the lines of one metric; each value has labels."""
-    yield f"# HELP headwater_{name} {about}"
-    yield f"# TYPE headwater_{name} {kind}"
-    for labels, value in values:
-        yield _line(name, labels, value)
-
-
-def _histogram(
-    name: str, about: str, counts: Counter[tuple[str, str, int]], sums: Mapping[tuple[str, str], float]
-) -> Iterator[str]:
-    """Yield the lines of a histogram by route and model: how many are in each range or below, and their sum."""
-    yield from _family(name, "histogram", about, [])
-    for (path, model), seconds in sorted(sums.items()):
-        labels, total = {"path": path, "model": model}, 0
-        for number, bound in enumerate((*BOUNDS, "+Inf")):
-            total += counts[path, model, number]
-            yield _line(f"{name}_bucket", {**labels, "le": str(bound)}, total)
-        yield _line(f"{name}_sum", labels, f"{seconds:.6f}")
-        yield _line(f"{name}_count", labels, total)
-
-
-def _line(name: str, labels: Mapping[str, Any], value: float | str) -> str:
-    written = ",".join(f'{label}="{_quoted(text)}"' for label, text in labels.items())
-    return f"headwater_{name}{{{written}}} {value}" if labels else f"headwater_{name} {value}"
-
-
-def _quoted(label: Any) -> str:
-    return str(label).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    def _of_models(
+        self, name: str, about: str, value: Callable[[Served], float], causal_only: bool = False
+    ) -> Metric:
+        family = GaugeMetricFamily(f"headwater_{name}", about, labels=["model"])
+        for model in self._models.values():
+            if model.is_causal or not causal_only:
+                family.add_metric([model.name], value(model))
+        return family

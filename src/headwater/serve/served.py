@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from headwater.errors import UsageError, nearest
 from headwater.finetuning import FineTuned
 from headwater.inference import Engine, LanguageModel, Scorer
 from headwater.serve.config import ServeConfig
-from headwater.serve.metrics import BOUNDS, Metrics
+from headwater.serve.metrics import Metrics
 from headwater.serve.problems import Problem, too_busy
 from headwater.serve.threads import Worker, give_way
 
@@ -129,7 +128,7 @@ class Server:
 
     def __init__(self, models: list[Served], config: ServeConfig) -> None:
         self.models = {served.name: served for served in models}
-        self.config, self.metrics = config, Metrics()
+        self.config, self.metrics = config, Metrics(self.models)
         self.reload: Callable[[], object] = lambda: None  # opens the models whose folders have changed
 
     def start(self) -> None:
@@ -187,12 +186,12 @@ class OpenRequest:
 
     def __enter__(self) -> OpenRequest:
         self.model.requests += 1
-        self._server.metrics.active[self.route, self.model.name] += 1
+        self._server.metrics.active.labels(self.route, self.model.name).inc()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.model.requests -= 1
-        self._server.metrics.active[self.route, self.model.name] -= 1
+        self._server.metrics.active.labels(self.route, self.model.name).dec()
 
     def require_tokens(self, total: int, param: str) -> None:
         """Raise Problem for more tokens than one request may have."""
@@ -203,15 +202,15 @@ class OpenRequest:
 
     def count_tokens(self, read: int = 0, generated: int = 0) -> None:
         """Add tokens of this request to the metrics."""
-        key = self.route, self.model.name
-        self._server.metrics.prompt_tokens[key] += read
-        self._server.metrics.generated_tokens[key] += generated
+        metrics, labels = self._server.metrics, (self.route, self.model.name)
+        if read:
+            metrics.prompt_tokens.labels(*labels).inc(read)
+        if generated:
+            metrics.generated_tokens.labels(*labels).inc(generated)
 
     def first_token_after(self, seconds: float) -> None:
         """Add the time to the first token to the metrics."""
-        metrics, key = self._server.metrics, (self.route, self.model.name)
-        metrics.first_token[*key, bisect_left(BOUNDS, seconds)] += 1
-        metrics.first_token_sum[key] += seconds
+        self._server.metrics.first_token.labels(self.route, self.model.name).observe(seconds)
 
     async def read(self, job: Callable[[], T]) -> T:
         """Run a job that encodes what the client sent. Short texts never wait for long ones."""

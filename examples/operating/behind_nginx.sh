@@ -1,1 +1,0 @@
-headwater serve --model small=models/small --allow-host models.example.org --log

@@ -1,0 +1,7 @@
+# As root, in a folder with the files of this page.
+cp headwater@.service /etc/systemd/system/
+ln -s 1.0 /srv/headwater/8000 # the program of port 8000
+chgrp headwater /srv/headwater/keys.txt
+systemctl daemon-reload
+systemctl enable --now headwater@8000
+curl -fsS http://127.0.0.1:8000/health
