@@ -106,7 +106,7 @@ def test_texts_that_are_cut_are_counted(encoder: Path, caplog: pytest.LogCapture
     load(encoder).embed(TEXTS)
     assert [record.message for record in caplog.records][:2] == [
         "left out: the ends of 1 of 5 texts, which are longer than the model reads",
-        "1 of 5 texts are empty: each gets the vector of an empty text",
+        "empty texts: 1 of 5; each gets the vector of an empty text",
     ]
 
 

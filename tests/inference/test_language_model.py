@@ -353,5 +353,5 @@ def test_text_without_tokens_and_empty_texts_are_counted(caplog: pytest.LogCaptu
     caplog.clear()
     hw.load("gpt2-mini").embed(["the river", " "])
     assert [record.message for record in caplog.records] == [
-        "1 of 2 texts are empty: each gets the vector of an empty text"
+        "empty texts: 1 of 2; each gets the vector of an empty text"
     ]

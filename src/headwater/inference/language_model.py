@@ -243,7 +243,7 @@ class LanguageModel:
                 "left out: the ends of %d of %d texts, which are longer than the model reads", cut, len(several)
             )
         if empty := sum(not text.strip() for text in several):
-            _LOG.warning("%d of %d texts are empty: each gets the vector of an empty text", empty, len(several))
+            _LOG.warning("empty texts: %d of %d; each gets the vector of an empty text", empty, len(several))
         self._warn_of_unknown(encoded)
         vectors = self.embed_ids(encoded, normalize=normalize)
         return vectors[0] if isinstance(texts, str) else vectors
