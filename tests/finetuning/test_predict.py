@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.cli.main import main
-from headwater.errors import DataError, FolderError, UsageError
+from headwater.errors import FolderError, UsageError
 from headwater.finetuning import FinetuneConfig, FineTuned, finetune, predict_file
 from headwater.inference import load
 from headwater.reading import open_table
@@ -147,11 +147,10 @@ def test_csv_with_a_mark_has_the_same_predictions(tuned: Path, tmp_path: Path) -
         predict_file(tuned, rows, tmp_path / "out.parquet")
 
 
-def test_rows_in_another_encoding_are_read_by_its_name(tuned: Path, tmp_path: Path) -> None:
+def test_rows_in_another_encoding_are_detected_or_named(tuned: Path, tmp_path: Path) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_bytes("review,note\nthe film,é\n".encode("cp1252"))
-    with pytest.raises(DataError, match="--encoding latin1"):
-        predict_file(tuned, rows, tmp_path / "out.jsonl")
+    assert predicted(tuned, rows)[0]["note"] == "é"
     assert predicted(tuned, rows, encoding="cp1252")[0]["note"] == "é"
 
 

@@ -1,4 +1,4 @@
-"""A text file is read in the encoding that it clearly has or that the user names."""
+"""A text file is read in the encoding that it has or that the user names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import DataError, UsageError
-from headwater.reading import encoding_of, open_table, text_blocks, text_encoding
+from headwater.reading import open_table, text_blocks, text_encoding
 
 KOREAN = "강물은 북쪽 산에서 시작하여 남쪽 바다로 흐른다.\n사람들은 강가에 모여 이야기를 나눈다.\n"
 OTHERS = {
@@ -34,23 +34,44 @@ def test_what_an_encoding_clearly_is_needs_no_name(tmp_path: Path, encoding: str
 
 
 @pytest.mark.parametrize("encoding", OTHERS)
-def test_other_encodings_are_read_by_their_name_alone(tmp_path: Path, encoding: str) -> None:
+def test_other_encodings_are_detected(tmp_path: Path, encoding: str) -> None:
     data = OTHERS[encoding].encode(encoding)
-    assert encoding_of(data) == ""
-    with pytest.raises(DataError, match=r"is not UTF-8: byte 0x.. in line 1.*--encoding"):
-        read(tmp_path / "a.txt", data)
+    for block in (None, 101):
+        assert read(tmp_path / "a.txt", b"Plain text first.\n" * 9 + data, "", block).endswith(OTHERS[encoding])
     assert read(tmp_path / "a.txt", data, text_encoding(encoding), 7) == OTHERS[encoding]
+    with pytest.raises(DataError, match=r"is not UTF-8: byte 0x.. in line 1.*iconv -f") as raised:
+        read(tmp_path / "a.txt", data, None)
+    assert data.decode(str(raised.value).partition("iconv -f ")[2].split()[0]) == OTHERS[encoding]
+
+
+def test_words_beyond_ascii_are_read_as_western_unless_they_are_not(tmp_path: Path) -> None:
+    for text in ("It cost £5 – “too much”.", "un café", "Müller wohnt in Köln"):
+        assert read(tmp_path / "a.txt", text.encode("cp1252")) == text
+    assert read(tmp_path / "a.txt", "Welcome. 오늘".encode("cp949")) == "Welcome. 오늘"
+
+
+def test_a_stray_byte_in_utf8_is_named_not_detected_away(tmp_path: Path) -> None:
+    data = KOREAN.encode() + b"\xff" + KOREAN.encode()
+    with pytest.raises(
+        DataError, match=r"is not UTF-8: byte 0xff in line 3; expected UTF-8 text. Repair that line"
+    ):
+        read(tmp_path / "a.txt", data)
+
+
+def test_bytes_without_an_encoding_are_undecided(tmp_path: Path) -> None:
+    noise = bytes((7 * number * number + 129 * number) % 256 for number in range(4000)).replace(b"\0", b"")
+    with pytest.raises(DataError, match=r"the encoding of .*a\.txt cannot be decided\. Name it"):
+        read(tmp_path / "a.txt", noise)
 
 
 def test_a_byte_order_mark_is_not_text(tmp_path: Path) -> None:
     data = codecs.BOM_UTF16_LE + KOREAN.encode("utf-16-le")
     assert read(tmp_path / "a.txt", data, text_encoding("UTF-16LE")) == KOREAN
-    with pytest.raises(DataError, match=r"binary file.*--encoding utf-16-le"):
-        read(tmp_path / "a.txt", "plain\n".encode("utf-16-le"))
+    assert read(tmp_path / "a.txt", "plain\n".encode("utf-16-le")) == "plain\n"
 
 
 def test_a_wrong_name_is_an_error_that_names_line_and_option(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"not in the encoding cp949: byte 0xff in line 3\. .*--encoding"):
+    with pytest.raises(DataError, match=r"not in the encoding cp949: byte 0xff in line 3\. Repair"):
         read(tmp_path / "a.txt", KOREAN.encode("cp949") + b"\xff\xff", text_encoding("euc-kr"))
     with pytest.raises(UsageError, match=r"no encoding 'latin-99'\. Did you mean 'latin-1'"):
         text_encoding("latin-99")

@@ -62,7 +62,7 @@ Encoding = Annotated[
     typer.Option(
         "--encoding",
         help="Encoding of text files and tables, such as cp949, utf-16 or cp1252.",
-        show_default="UTF-8, or UTF-16 and Korean where they clearly are",
+        show_default="detected",
     ),
 ]
 NamedColumns = Annotated[

@@ -1,7 +1,7 @@
 from .arrow import ParquetTable
 from .compressed import CompressedFile
 from .copies import copy_key
-from .encoding import compose, decode_text, encoding_of, marked_encoding, sort_marks, text_encoding
+from .encoding import UTF_8, compose, decode_text, encoding_of, marked_encoding, sort_marks, text_encoding
 from .files import (
     check_name,
     expand_home,
@@ -20,6 +20,7 @@ from .tables import is_table, open_table
 from .text import byte_blocks, cut_text, is_compressed, split_text, text_blocks, unpacked_name, unpacked_suffix
 
 __all__ = [
+    "UTF_8",
     "CellError",
     "CompressedFile",
     "ParquetTable",

@@ -1,10 +1,11 @@
-"""Decode text that users give, say why it is not UTF-8, and bring it into one Unicode form."""
+"""Detect the encoding of text, decode it, explain what is not UTF-8, and bring text into one Unicode form."""
 
 from __future__ import annotations
 
 import codecs
 import re
 import unicodedata
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headwater.errors import DataError, UsageError, suggest
@@ -12,8 +13,6 @@ from headwater.errors import DataError, UsageError, suggest
 if TYPE_CHECKING:
     from pathlib import Path
 
-_HANGUL = re.compile(rb"[\xb0-\xc8][\xa1-\xfe]")  # a syllable in EUC-KR, the common part of cp949
-_BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
 UTF_8 = "utf-8-sig"
 _MARKS = (
     (codecs.BOM_UTF8, UTF_8),
@@ -29,8 +28,12 @@ _COMMON = (
     *("koi8-r", "cp1250", "cp1252", "latin-1", "iso8859-15", "mac-roman"),
 )
 _SORTED_RUN = 30  # combining marks, as in the stream-safe text format; no writing system has more
-# Common syllables, and their share of the first _JUDGED characters beyond ASCII, of a text that is Korean.
-_KOREAN_SYLLABLES, _KOREAN_SHARE, _JUDGED = 10, 0.8, 10_000
+_BROKEN_SHARE = 0.25  # of the characters beyond ASCII that may be invalid; in a wrong encoding, most are
+# Of the detector's confidence in its best answer: for a declared encoding to be used, and for windows-1252, the
+# web's default, also of a text with less than _SEVERAL bytes beyond ASCII. With less confidence than
+# _LITTLE_EVIDENCE, a declaration that fits is believed.
+_AS_PLAUSIBLE, _TIE, _NEAR_TIE, _SEVERAL, _LITTLE_EVIDENCE = 0.5, 0.999, 0.75, 10, 0.03
+_ESCAPE = b"\x1b$"  # to the characters of two bytes of ISO-2022-JP
 
 
 def text_encoding(name: str) -> str:
@@ -59,24 +62,57 @@ def marked_encoding(data: bytes) -> str:
     return next((encoding for mark, encoding in _MARKS if data.startswith(mark)), "")
 
 
-def encoding_of(data: bytes) -> str:
-    """Return the encoding that the beginning of a text clearly has: by its byte-order mark, or Korean; else ""."""
+def encoding_of(data: bytes, declared: Sequence[str] = ()) -> str:
+    """Return Python's name of the encoding of a text, or of its beginning; "" if it cannot be decided.
+
+    In this order: a byte-order mark; UTF-8, if all or nearly all characters are valid; the first of `declared`
+    that is at least half as plausible as chardet's best answer; that answer. A text that is broken in a few places
+    has the encoding of its other characters.
+    """
     if marked := marked_encoding(data):
-        return "" if marked == UTF_8 else marked
-    if data.isascii() or _begins(data, "utf-8") is not None:
-        return ""
-    beyond = [character for character in _begins(data, "cp949") or "" if character > "\x7f"][:_JUDGED]
-    # The common syllables are those of KS X 1001; in cp949, the bytes of a Japanese text are rare ones.
-    syllables = sum(_HANGUL.fullmatch(character.encode("cp949")) is not None for character in beyond)
-    return "cp949" if syllables >= max(_KOREAN_SYLLABLES, _KOREAN_SHARE * len(beyond)) else ""
+        return marked
+    if data.isascii() and b"\0" not in data and _ESCAPE not in data:
+        return UTF_8
+    valid = _begins(data, "utf-8")
+    # One byte beyond ASCII at the end is more likely a letter of another encoding than a character cut short.
+    is_utf8 = _is_nearly(data, "utf-8") if valid is None else not valid.isascii() or len(data) > len(valid) + 1
+    if is_utf8 and b"\0" not in data:
+        return UTF_8
+    import chardet
+
+    era = chardet.EncodingEra.MODERN_WEB | chardet.EncodingEra.LEGACY_ISO
+    ranked: dict[str, float] = {}
+    for answer in chardet.detect_all(data, encoding_era=era):
+        if answer["encoding"] is not None:  # as that of a binary file
+            ranked.setdefault(text_encoding(answer["encoding"]), answer["confidence"])
+    best = max(ranked.values(), default=0.0)
+    least = _AS_PLAUSIBLE * best if best > _LITTLE_EVIDENCE else 0.0
+    plausible = [name for name in declared if ranked.get(name, 0.0) >= least]
+    tie = _TIE if len(data) - len(data.decode("ascii", "ignore")) >= _SEVERAL else _NEAR_TIE
+    western = ["cp1252"] if ranked.get("cp1252", 0.0) >= tie * best > 0 else []
+    candidates = [*plausible, *western, *ranked]
+    for fits in (lambda name: _begins(data, name) is not None, lambda name: _is_nearly(data, name)):
+        if encoding := next(filter(fits, candidates), ""):
+            return encoding
+    return ""
 
 
 def _begins(data: bytes, encoding: str) -> str | None:
     """Return the text of bytes that may end inside a character; None if they are not in this encoding."""
     try:
         return codecs.getincrementaldecoder(encoding)().decode(data)
-    except UnicodeDecodeError:
+    except UnicodeError:
         return None
+
+
+def _is_nearly(data: bytes, encoding: str) -> bool:
+    """Return whether only a few of the characters beyond ASCII are broken."""
+    try:
+        text = data.decode(encoding, "replace")
+    except UnicodeError:  # Python's `idna` and others replace nothing
+        return False
+    beyond = len(text) - len(text.encode("ascii", "ignore"))
+    return text.count("\ufffd") - data.count("\ufffd".encode()) < _BROKEN_SHARE * beyond
 
 
 def decode_text(data: bytes, path: Path) -> str:
@@ -134,30 +170,30 @@ def undecodable(
     """
     data, start, end = failure.object, failure.start, failure.end
     line = lines + data.count(b"\n", 0, start) + 1
+    byte = f"byte 0x{data[start]:02x} in line {line:,}"
     if encoding and encoding != UTF_8:
-        return DataError(
-            f"{path} is not in the encoding {encoding}: byte 0x{data[start]:02x} in line {line}",
-            repair="Name the one that it has, as with: --encoding cp1252",
-        )
-    # A single incomplete byte after pure ASCII is more likely the last letter of a text in latin1.
+        return DataError(f"{path} is not in the encoding {encoding}: {byte}", repair="Repair that line")
+    # A single incomplete byte after pure ASCII is more likely the last letter of a text in another encoding.
     if failure.reason == "unexpected end of data" and (
         is_multibyte or end > start + 1 or not data[:start].isascii()
     ):
         return DataError(
-            f"{path} is cut off in its last character, in line {line}",
+            f"{path} is cut off in its last character, in line {line:,}",
             expected="complete UTF-8 text",
             repair="Copy or download it again, or remove its incomplete end",
         )
-    hangul = 2 * len(_HANGUL.findall(data))
-    likely = "cp949" if hangul > 0.8 * len(_BEYOND_ASCII.findall(data)) else "latin1"
-    seen = f"{path} is not UTF-8: byte 0x{data[start]:02x} in line {line}"
-    return DataError(seen, expected="UTF-8 text", repair=_conversion(likely, encoding))
+    other = encoding_of(data) if encoding is None else UTF_8
+    repair = _conversion(other) if other not in {"", UTF_8} else "Repair that line"
+    return DataError(f"{path} is not UTF-8: {byte}", expected="UTF-8 text", repair=repair)
 
 
-def _conversion(likely: str, encoding: str | None = None) -> str:
-    if encoding is not None:
-        return f"Name its encoding, as with: --encoding {likely}"
-    return f"Convert it, as with: iconv -f {likely} -t utf-8 FILE"
+def undecided(path: Path) -> DataError:
+    """Return the DataError for a file whose encoding cannot be detected."""
+    return DataError(f"the encoding of {path} cannot be decided", repair="Name it, as with: --encoding NAME")
+
+
+def _conversion(encoding: str) -> str:
+    return f"Convert it, as with: iconv -f {encoding} -t utf-8 FILE"
 
 
 def compose(text: str) -> str:

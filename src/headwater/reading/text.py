@@ -9,11 +9,13 @@ from pathlib import Path, PurePath
 
 from headwater.errors import DataError
 from headwater.reading.compressed import CompressedFile, compression_of
-from headwater.reading.encoding import UTF_8, encoding_of, require_plain, require_text, undecodable
+from headwater.reading.encoding import UTF_8, encoding_of, require_plain, require_text, undecided, undecodable
 from headwater.reading.files import FileLimits, file_error
 
 _COMPRESSIONS = (".gz", ".zst", ".xz", ".bz2")
 _BLOCK_BYTES = 4 * 1024**2
+_CHARACTER_BYTES = 4  # in any encoding
+_HELD_BYTES = 1 << 16  # before the first bytes beyond ASCII, if these end a block
 
 
 def is_compressed(path: PurePath) -> bool:
@@ -79,21 +81,27 @@ def check_unpacked(path: Path, size: int, *, is_packed: bool | None = None) -> N
 def text_blocks(path: Path, block_bytes: int | None = None, encoding: str | None = None) -> Iterator[str]:
     """Yield the text of a file in blocks; raise DataError naming the first line that cannot be decoded.
 
-    encoding: a name that `text_encoding` returned; None for UTF-8; "" for UTF-8 or what `encoding_of` returns, and
-    errors name the option `--encoding`.
+    encoding: a name that `text_encoding` returned; None for UTF-8; "" to detect it, where the text is not ASCII.
     """
-    decoder: codecs.IncrementalDecoder | None = None
-    is_first = True
-    chosen, lines, is_multibyte = UTF_8, 0, False
+    chosen = encoding or UTF_8
+    decoder = codecs.getincrementaldecoder(chosen)()
+    is_first, lines, is_multibyte, held = True, 0, False, b""
     try:
         for block in byte_blocks(path, block_bytes or _BLOCK_BYTES):
-            if decoder is None:
-                chosen = (encoding_of(block) if encoding == "" else encoding) or UTF_8
-                decoder = codecs.getincrementaldecoder(chosen)()
+            is_last = not block
+            if encoding == "" and not is_multibyte:
+                block, held = held + block, b""
+                if not is_last and not block.isascii() and block[:-_CHARACTER_BYTES].isascii():
+                    block, held = block[:-_HELD_BYTES], block[-_HELD_BYTES:]  # it may end inside a character
+                if (detected := encoding_of(block)) != chosen:
+                    if not detected:
+                        require_text(block, path, encoding, lines)
+                        raise undecided(path)
+                    chosen, decoder = detected, codecs.getincrementaldecoder(detected)()
             if chosen == UTF_8:
                 require_text(block, path, encoding, lines)
             try:
-                text = decoder.decode(block, final=not block)
+                text = decoder.decode(block, final=is_last)
             except UnicodeDecodeError as error:
                 named = encoding if chosen == UTF_8 else chosen
                 raise undecodable(path, error, lines=lines, is_multibyte=is_multibyte, encoding=named) from None

@@ -198,33 +198,25 @@ def test_an_unreadable_folder_gives_the_repair(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"texts is empty: it has no text"):
         pipeline.build_corpus([tmp_path / "texts"], tmp_path / "corpus")
     (tmp_path / "texts/latin.txt").write_bytes(b"un caf\xe9")
-    with pytest.raises(
-        DataError,
-        match=r"not UTF-8: byte 0xe9 in line 1\. .*--encoding NAME, or detect it: --set any_encoding=true",
-    ):
-        pipeline.build_corpus([tmp_path / "texts"], tmp_path / "corpus")
-    any_encoding = load_recipe("plain", {"any_encoding": True})
-    pipeline.build_corpus([tmp_path / "texts"], tmp_path / "corpus", any_encoding)
-    (tmp_path / "texts/latin.txt").unlink()
-    (tmp_path / "texts/packed.txt.gz").write_bytes(gzip.compress(b"un caf\xe9"))
-    pipeline.build_corpus([tmp_path / "texts"], tmp_path / "packed", any_encoding)
-    [document] = read_documents(tmp_path / "packed")
-    assert document.text == "un café"
+    (tmp_path / "texts/packed.txt.gz").write_bytes(gzip.compress(b"un autre caf\xe9"))
+    pipeline.build_corpus([tmp_path / "texts"], tmp_path / "corpus")
+    assert [document.text for document in read_documents(tmp_path / "corpus")] == ["un café", "un autre café"]
+    assert sum(read_funnel(tmp_path / "corpus")["encodings"].values()) == 2
 
 
 @pytest.mark.parametrize(
     ("name", "content", "repair"),
     [
         ("a.txt", b" \n \n", "Name a file or folder with text"),
-        ("a.jsonl", b'{"text": "caf\xe9"}', "Name its encoding: headwater corpus build --encoding NAME"),
-        ("a.html", b"<p> </p>", "Repair that file, or name others"),
+        ("a.jsonl", bytes(range(1, 256)) * 9, "Name its encoding, as with: --encoding NAME"),
+        ("a.html", b"<p> </p>", "Repair that file"),
     ],
 )
 def test_a_repair_is_one_that_can_help(tmp_path: Path, name: str, content: bytes, repair: str) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / name).write_bytes(content)
     with pytest.raises(DataError) as raised:
-        pipeline.build_corpus([tmp_path / "in"], tmp_path / "out", load_recipe("plain", {"any_encoding": True}))
+        pipeline.build_corpus([tmp_path / "in"], tmp_path / "out")
     assert raised.value.repair == repair
 
 
@@ -254,9 +246,7 @@ def test_text_files_have_encodings(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "files not in UTF-8: 1 cp949 (text file), 1 utf-16 (text file)" in capsys.readouterr().out
     assert [document.text for document in read_documents(tmp_path / "korean")] == texts[:2]
     command = ["corpus", "build", str(tmp_path / "c.txt"), "--out", str(tmp_path / "french")]
-    assert main(command) == 1
-    assert "Name its encoding, as with: --encoding latin1" in capsys.readouterr().err
-    assert main([*command, "--encoding", "cp1252"]) == 0
+    assert main(command) == 0
     assert [document.text for document in read_documents(tmp_path / "french")] == texts[2:]
     assert main([*command[:3], "--out", str(tmp_path / "none"), "--encoding", "latin-99"]) == 2
     assert "there is no encoding 'latin-99'. Did you mean 'latin-1'" in capsys.readouterr().err

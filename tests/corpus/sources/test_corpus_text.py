@@ -119,8 +119,11 @@ def test_an_unreadable_file_of_a_folder_is_set_aside_whole(tmp_path: Path) -> No
     unusable = {
         "b.csv": (b"id,review\n1,good\n", '"text", only id, review. Name the column'),
         "c.json": (b'{"name": "a package"}', 'no text column "text", only name'),
-        "d.jsonl": (b'{"text": "usable"}\n{"text": "caf\xe9"}\n', "not UTF-8: byte 0xe9 in line 2"),
-        "e.txt": (b"caf\xe9", "not UTF-8: byte 0xe9 in line 1"),
+        "d.jsonl": (
+            '{"text": "강물이 흐른다"}\n'.encode() * 9 + b'{"text": "caf\xe9"}\n',
+            "not UTF-8: byte 0xe9 in line 10",
+        ),
+        "e.txt": (bytes(range(1, 256)) * 9, "cannot be decided"),
         "f.md": (b"\x00\x01", "is a binary file"),
         "g.json": (b"{", "is not JSON"),
         "h.txt.gz": (gzip.compress(b"one text of many\n" * 99, mtime=0)[:-9], "ends early"),
@@ -168,7 +171,7 @@ def test_a_folder_gives_its_text_files_by_name(tmp_path: Path) -> None:
         ("a.txt", b"", "empty"),
         ("a.txt", b" \n\r\n\t", "empty"),
         ("a.txt", b"text\x00\x01", "binary"),
-        ("a.txt", b"one\ntwo\ncaf\xe9\n", "not UTF-8: byte 0xe9 in line 3"),
+        ("a.txt", "하나\n둘\n".encode() * 9 + b"caf\xe9\n", "not UTF-8: byte 0xe9 in line 19"),
         ("a.txt", b"cut short \xe2\x82", "cut off in its last character, in line 1"),
         ("a.csv", b'id,text\n1,"one\n2,two\n3,three\n', "a quote that is never closed in the row of line 2"),
         (

@@ -41,16 +41,15 @@ from headwater.corpus.folder import (
 )
 from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.pages import Page, holds_pages, read_pages
-from headwater.corpus.sources.text import SEPARATOR, TEXT_SUFFIXES, other_encoding, read_text_file
+from headwater.corpus.sources.text import other_encoding, read_text_file
 from headwater.corpus.task_workers import ACCOUNT, WorkerDied, WorkerProcess
 from headwater.errors import DataError, ResourceError, require_extra
-from headwater.reading import byte_blocks, compose, file_error, read_json, unpacked_suffix
+from headwater.reading import compose, file_error, read_json
 from headwater.storage import storage_errors
 
 DOCUMENTS = "documents.arrow"
 FINGERPRINTS, KEYS, SIZES = "fingerprints", "keys", "sizes"  # a row a document
 EMPTY = "it is empty"  # why a file was set aside
-TEXT_BYTES = 1024**3  # of one text file in any encoding, which is in memory several times
 SECONDS = 20.0  # of processor time for each started SHARE_BYTES of a page; a usual page takes some milliseconds
 SHARE_BYTES = 8 * 1024**2
 _PATIENCE = 15.0  # factor for the limit by the clock, for a process that waits or a system without such timers
@@ -173,17 +172,12 @@ class PartMaker:
             for _, path in paths:
                 yield from read_shard(path)
             return
-        for is_raw, group in groupby(paths, lambda entry: self._is_raw(entry[1])):
+        for is_raw, group in groupby(paths, lambda entry: holds_pages(entry[1])):
             if is_raw:
                 yield from self._extracted(group, task, funnel)
                 continue
             for name, path in group:
                 yield from self._text_documents(path, name, task, funnel)
-
-    def _is_raw(self, path: Path) -> bool:
-        """Return whether a file has pages, or text whose encoding is detected as that of a page."""
-        detect = self._config.any_encoding and not self._config.encoding
-        return holds_pages(path) or (detect and unpacked_suffix(path) in TEXT_SUFFIXES)
 
     def _text_documents(self, path: Path, name: str, task: BuildTask, funnel: Funnel) -> Iterator[Document]:
         config, documents = self._config, 0
@@ -202,7 +196,7 @@ class PartMaker:
                 merge(funnel.encodings, {f"{other} (text file)": 1})
 
     def _extracted(self, files: Iterable[tuple[str, Path]], task: BuildTask, funnel: Funnel) -> Iterator[Document]:
-        """Stream the documents of files of pages, or of text in any encoding."""
+        """Stream the documents of files of pages."""
         if self._extractor is None:
             self._extractor = Extractor()
         for name, page, extracted in self._extractor.texts(_pages(files, task, funnel)):
@@ -210,22 +204,12 @@ class PartMaker:
                 merge(funnel.encodings, {extracted.encoding: 1})
             for what, count in extracted.left_out.items():
                 funnel.left_out.add(what, page.url or page.name, count=count)
-            is_file = page.kind == "text" and not page.url
-            text, reason = extracted.text, extracted.reason
-            if reason or not text.strip():
-                reason = reason or (EMPTY if is_file else "it has no text")
-                funnel.aside.append({"source": name, "page": page.url or page.name, "reason": reason})
-                continue
-            texts = text.split(SEPARATOR) if is_file else [text]
-            for position, piece in enumerate(texts):
-                if piece.strip():
-                    yield Document(
-                        id=make_id(name, page.url or page.name, str(position), piece),
-                        text=piece.strip("\n"),
-                        source=name,
-                        url=page.url,
-                        date=page.date,
-                    )
+            named = page.url or page.name
+            if text := extracted.text:
+                yield Document(make_id(name, named, "0", text), text, name, page.url, page.date)
+            else:
+                reason = extracted.reason or "it has no text"
+                funnel.aside.append({"source": name, "page": named, "reason": reason})
 
 
 def run_steps(documents: Iterable[Document], steps: Iterable[Step], funnel: Funnel) -> Iterator[Document]:
@@ -265,8 +249,7 @@ def _pages(files: Iterable[tuple[str, Path]], task: BuildTask, funnel: Funnel) -
     for name, path in files:
         count, noted = 0, len(funnel.notes)
         try:
-            read = read_pages(path, funnel.notes, funnel.left_out) if holds_pages(path) else _text_page(path)
-            for page in read:
+            for page in read_pages(path, funnel.notes, funnel.left_out):
                 count += 1
                 yield name, page
         except (DataError, OSError) as failed:
@@ -277,18 +260,6 @@ def _pages(files: Iterable[tuple[str, Path]], task: BuildTask, funnel: Funnel) -
         else:
             if not count and len(funnel.notes) == noted:  # a note has the reason
                 funnel.aside.append({"source": name, "page": "", "reason": "it has no usable page"})
-
-
-def _text_page(path: Path) -> Iterator[Page]:
-    data = bytearray()
-    for block in byte_blocks(path):
-        data += block
-        if len(data) > TEXT_BYTES:
-            raise DataError(
-                f"{path} is larger than {TEXT_BYTES:,} bytes, too large to detect its encoding",
-                repair="Cut it into several files, or read it as a stream of UTF-8: --set any_encoding=false",
-            )
-    yield Page(name=path.name, data=bytes(data), kind="text")
 
 
 def _write(documents: Iterable[Document], path: Path) -> None:

@@ -28,11 +28,11 @@ from headwater.corpus.building.recipes import BuildConfig, make_steps
 from headwater.corpus.filters import Step
 from headwater.corpus.folder import Funnel, Tally, merge, shard_name
 from headwater.corpus.sources.pages import SUFFIXES as PAGE_SUFFIXES
-from headwater.corpus.sources.text import SUFFIXES, TEXT_SUFFIXES
+from headwater.corpus.sources.text import SUFFIXES
 from headwater.corpus.task_workers import Engine, remove_parts
 from headwater.display import counted
 from headwater.errors import DataError, HeadwaterError, UsageError, resumable
-from headwater.reading import read_json, unpacked_suffix
+from headwater.reading import read_json
 from headwater.storage import (
     INTERACTIVE,
     Progress,
@@ -134,7 +134,7 @@ def _join(plan: BuildPlan, work: Path, sources: Sequence[BuildSource]) -> None:
     """Write the corpus into the stage's folder `work`."""
     try:
         findings = Findings(plan, sources)
-        findings.refuse_empty(plan.config)
+        findings.refuse_empty()
         counts = _join_shards(plan, work, findings.funnel)
     except DataError:  # with these sources and settings there is no corpus
         shutil.rmtree(plan.folder, ignore_errors=True)
@@ -239,7 +239,7 @@ class Findings:
         funnel.aside = []  # ASIDE is written from the parts again: it may be long
         self.funnel.add(funnel)
 
-    def refuse_empty(self, config: BuildConfig) -> None:
+    def refuse_empty(self) -> None:
         """Raise DataError if no source gave text; note those that gave none if others did."""
         some = any(entry["documents"] for entry in self._of_source)
         named = " ".join(self.funnel.notes)
@@ -253,7 +253,9 @@ class Findings:
                     self.funnel.notes.append(f"{given} gave no text" + (f": {reason}" if reason else ""))
             elif first:
                 seen = reason if str(given) in reason else f"{given} gave no text: {reason}"
-                raise DataError(seen, repair=_repair(first, config))
+                undecided = "encoding" in reason
+                repair = "Name its encoding, as with: --encoding NAME" if undecided else "Repair that file"
+                raise DataError(seen, repair=repair)
             else:
                 raise DataError(f"{given} is empty: it has no text", repair="Name a file or folder with text")
 
@@ -282,13 +284,3 @@ def _described(source: BuildSource) -> dict[str, Any]:
         more = len(source.skipped) - len(names)
         entry["left_out"] = [*names, f"… and {counted(more, 'further item')}"] if more else names
     return entry
-
-
-def _repair(unusable: dict[str, str], config: BuildConfig) -> str:
-    """Return what a user can do if this page, file or note is why a source has no text."""
-    name = unusable.get("source", "").lower()
-    if "UTF-8" in unusable["reason"]:
-        detect = ", or detect it: --set any_encoding=true"
-        possible = unpacked_suffix(Path(name)) in TEXT_SUFFIXES and not config.any_encoding
-        return f"Name its encoding: headwater corpus build --encoding NAME{detect if possible else ''}"
-    return "Repair that file, or name others"

@@ -48,9 +48,7 @@ class BuildConfig(Config):
     compose: bool = True
     """Bring the text into Unicode's composed form, NFC: Hangul as syllables, é as one character."""
     encoding: str = ""
-    """Encoding of text files and tables, as cp949; by default UTF-8, or what they clearly are: UTF-16, Korean."""
-    any_encoding: bool = False
-    """Detect the encoding of text files, if none is named."""
+    """Encoding of all text files and tables, as cp949; by default that of each is detected."""
     gutenberg: bool = False
     """Remove Project Gutenberg's header and licence."""
     minimum_characters: int = Field(default=0, ge=0)
@@ -83,7 +81,6 @@ class BuildConfig(Config):
 RECIPES: dict[str, dict[str, Any]] = {
     "plain": {},
     "webtext": {
-        "any_encoding": True,
         "gutenberg": True,
         "wikipedia": True,
         "language": True,
@@ -91,7 +88,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "near_duplicates": True,
     },
     # 20,000 characters are about 5,000 tokens, ten windows of GPT-1. The paper gives no figure; this one is ours.
-    "books": {"any_encoding": True, "gutenberg": True, "minimum_characters": 20_000, "near_duplicates": True},
+    "books": {"gutenberg": True, "minimum_characters": 20_000, "near_duplicates": True},
 }
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from headwater.corpus.folder import Document, Tally, make_id
 from headwater.errors import DataError
 from headwater.reading import (
+    UTF_8,
     byte_blocks,
     compose,
     encoding_of,
@@ -72,10 +73,12 @@ def read_text_file(
 
 
 def other_encoding(path: Path) -> str:
-    """Return the encoding that a local file clearly has (binary tables have none); empty for UTF-8."""
-    if isinstance(path, Path) and unpacked_suffix(path) not in _BINARY:
-        with suppress(OSError, DataError):  # it may have been removed meanwhile
-            return encoding_of(next(byte_blocks(path)))
+    """Return the encoding of a file of text that is not UTF-8 (binary tables have none); "" for UTF-8."""
+    if unpacked_suffix(path) in _BINARY:
+        return ""
+    with suppress(OSError, DataError):  # it may have been removed meanwhile
+        beyond = next((block for block in byte_blocks(path) if encoding_of(block) != UTF_8), b"")
+        return encoding_of(beyond) if beyond else ""
     return ""
 
 
