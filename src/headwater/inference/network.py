@@ -1,8 +1,8 @@
 """The interface of inference: `Network`, a model's weights at one precision.
 
 Scoring, generation, `echo`, log-probabilities, embeddings, logits and inspection all use a network, so they have
-the same weights, precision and numbers. Two backends implement it: the native kernels (`compiled`) and torch
-(`torch_network`). `backends.open_network` chooses one.
+the same weights, precision and numbers. Two backends implement it: the native kernels (`native_network`) and
+torch (`torch_network`); another architecture may name its own. `backends.open_network` chooses one.
 """
 
 from __future__ import annotations

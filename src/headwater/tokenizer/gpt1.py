@@ -8,7 +8,8 @@ reasons, each checked by a property test:
 2. Standardisation and spaCy's rules act inside chunks between white space, so a chunk's ids can be cached. If a
    special case of spaCy's could reach across white space, the line is split as a whole.
 
-Time is linear in the length of any text (`english` splits words).
+Time is linear in the length of any text (`english` splits words). Added tokens are searched for first, and the
+text between them is encoded by itself.
 
 Decoding is readable, not exact: encoding loses case and spacing.
 """

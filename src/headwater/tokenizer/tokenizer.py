@@ -1,7 +1,7 @@
 """`Tokenizer`: one class for all kinds; and `train_tokenizer`, the stage that writes a tokenizer folder.
 
-The class handles special tokens, names and folders; a codec (`gpt2`, `gpt1`, `foreign`) encodes and decodes
-ordinary text. Special tokens in a text are plain text unless the caller allows them.
+The class handles special tokens, names and folders; a codec (`gpt1`, or `codec` for the other kinds) encodes and
+decodes text. Special tokens in a text are plain text unless the caller allows them.
 """
 
 from __future__ import annotations
