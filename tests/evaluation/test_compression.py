@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headwater.errors import DataError
 from headwater.evaluation import compression as module
-from headwater.evaluation.compression import bits_of, byte_probabilities, spread, windows_of, yardsticks
+from headwater.evaluation.compression import bits_of, byte_probabilities, windows_of, yardsticks
 
 TEXT = st.binary(min_size=9, max_size=300) | st.text("ab \n", min_size=9, max_size=300).map(str.encode)
 
@@ -72,7 +72,7 @@ def test_yardsticks_learn_from_the_training_text() -> None:
     words = np.random.default_rng(5).choice(["stream ", "river ", "lake ", "a ", "the ", "of "], 20_000)
     text = "".join(words).encode()
     training, held_out = text[:-8_000], text[-8_000:]
-    alone, after, counted = yardsticks(training, held_out)
+    alone, after, counted = yardsticks(training, training, held_out, len(held_out))
     assert alone.bits_per_byte == len(lzma.compress(held_out, preset=9)) * 8 / 8_000
     assert after.bits_per_byte < alone.bits_per_byte
     # Six words drawn evenly, 4.5 bytes on average: 0.574 bits a byte is what the source itself holds.
@@ -96,16 +96,8 @@ def test_a_long_held_out_text_is_measured_in_blocks(monkeypatch: pytest.MonkeyPa
     assert max(seen) == 50
 
 
-def test_a_long_text_is_sampled_evenly() -> None:
-    text = bytes(range(256)) * 4_096
-    sample = spread(text, 200_000)
-    assert 190_000 < len(sample) <= 200_000
-    assert sample[:1000] == text[:1000]
-    assert spread(text, len(text)) == text
-
-
 def test_texts_that_are_too_short_are_named() -> None:
     with pytest.raises(DataError, match="0 bytes"):
         byte_probabilities(b"", windows_of(b"a", 0), 0)
     with pytest.raises(DataError, match="empty"):
-        yardsticks(b"text", b"")
+        yardsticks(b"text", b"text", b"", 0)

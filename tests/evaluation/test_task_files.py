@@ -43,7 +43,7 @@ def test_a_choice_file_is_scored_in_each_reading(world: Any, described: Path, tm
     assert {(one.count, one.chance) for one in results.results} == {(3, 0.5)}
     records = list(read_examples(tmp_path / "out", "capitals.total"))
     assert [record["label"] for record in records] == [0, 0, 1]  # a letter, a text, a number
-    assert records[0]["example"]["prompt"] == "The capital of France is"
+    assert records[0]["example"]["context"] == "The capital of France is"
 
 
 @pytest.mark.parametrize(("reading", "chosen"), [("total", 1), ("mean", 0), ("per-character", 1), ("gain", 0)])

@@ -46,7 +46,6 @@ class Choice(Task):
     """A protocol that chooses the most likely of several answers, on the questions of one file.
 
     scoring: see the module. ask: by default each answer after the context.
-    keys: under which an example's content has the text before the answers, and the list of answers.
     separator: the text between the two, a space by default.
     chance: the accuracy of random guessing; None computes it from the number of answers of each example.
     cut: whether the end of an answer that is longer than the model's context is cut.
@@ -62,7 +61,6 @@ class Choice(Task):
         *,
         summary: str,
         ask: Ask | None = None,
-        keys: tuple[str, str] = ("context", "answers"),
         separator: str = " ",
         chance: float | None = None,
         cut: bool = False,
@@ -71,7 +69,6 @@ class Choice(Task):
         self.scoring, self.sources = scoring, (source,)
         self.metrics = (Metric("accuracy", chance=chance),)
         self._questions, self._ask, self._separator = questions, ask or self._answers, separator
-        self._context_key, self._answers_key = keys
         self._cut = cut
 
     def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
@@ -97,7 +94,7 @@ class Choice(Task):
         """Return the value of random guessing: that of the set, or the mean over its examples."""
         if (chance := super().chance(metric, examples)) is not None:
             return chance
-        return sum(1 / len(example.content[self._answers_key]) for example in examples) / len(examples)
+        return sum(1 / len(example.content["answers"]) for example in examples) / len(examples)
 
     def score(self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder) -> dict[str, Any]:
         """Return whether the chosen answer, the first one with the largest value, is the right one."""
@@ -110,7 +107,7 @@ class Choice(Task):
         if self.scoring == "mean":
             return [answer.mean for answer in answers]
         if self.scoring == "gain":
-            count = len(example.content[self._answers_key])
+            count = len(example.content["answers"])
             after, alone = answers[:count], list(answers[count:])
             least = 1 if len(alone) == count else 2  # an answer of one token was not asked for by itself
             return [
@@ -119,13 +116,13 @@ class Choice(Task):
             ]
         totals = [answer.total for answer in answers]
         if self.scoring == "per-character":
-            texts = example.content[self._answers_key]
+            texts = example.content["answers"]
             return [total / len(text) for total, text in zip(totals, texts, strict=True)]
         return totals
 
     def _answers(self, example: Example, encoder: RequestEncoder) -> list[ContinuationRequest]:
         """Return each answer after the context."""
-        context, answers = example.content[self._context_key], example.content[self._answers_key]
+        context, answers = example.content["context"], example.content["answers"]
         own_tokens = self.scoring == "mean"
         if own_tokens and not all(answer.strip() for answer in answers):
             raise DataError("an answer is empty", expected="answers and the right one")
@@ -161,7 +158,6 @@ class ChoiceFile(TaskFile):
                 self._questions,
                 source,
                 summary=f"{self.summary}, by {_SUMMARIES[scoring]}",
-                keys=("prompt", "answers"),
                 separator=self.separator,
                 cut=True,
             )
@@ -171,13 +167,13 @@ class ChoiceFile(TaskFile):
     def _questions(self, path: Path) -> Iterator[Example]:
         for count, (number, row) in enumerate(open_table(path).rows, start=1):
             content = self._content(row, number, path)
-            text = f"{content['prompt']}{self.separator}{content['answers'][content['label']]}"
+            text = f"{content['context']}{self.separator}{content['answers'][content['label']]}"
             yield Example(str(count), content, text=text)
 
     def _content(self, row: Mapping[str, Any], number: int, path: Path) -> dict[str, Any]:
         columns = self.answers
         try:
-            prompt = _COLUMN.sub(lambda match: text_of(row, match[1]), self.context)
+            context = _COLUMN.sub(lambda match: text_of(row, match[1]), self.context)
             several = texts_of(row, columns) if isinstance(columns, str) else [text_of(row, c) for c in columns]
             label = row[self.label]
         except (KeyError, TypeError) as error:
@@ -189,4 +185,4 @@ class ChoiceFile(TaskFile):
             raise DataError(f"{path} row {number:,} has no label", expected="the right answer")
         meaning = Labels(target="answer", first_answer=self.first_answer)
         right = meaning.target_of(Raw(("", "", *several), label, number), str(path))
-        return {"prompt": prompt, "answers": several, "label": int(right or 0)}
+        return {"context": context, "answers": several, "label": int(right or 0)}

@@ -39,7 +39,6 @@ _BYTE = np.uint64(8)
 # megabyte, twice.
 NGRAM_BYTES = 256 * 1024**2
 XZ_BYTES = 16 * 1024**2
-_PIECE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -52,26 +51,15 @@ class Yardstick:
 
 
 def yardsticks(
-    training: bytes,
-    held_out: bytes,
-    *,
-    bytes_counted: int | None = None,
-    limit: int | None = None,
-    progress: Progress = SILENT,
+    counted: bytes, packed: bytes, held_out: bytes, divisor: int, progress: Progress = SILENT
 ) -> list[Yardstick]:
     """Return held-out bits per byte of xz alone, of xz after the training text, and of a byte n-gram model.
 
-    Of a long `training` text, evenly spaced pieces are used. bytes_counted: the divisor of the bits, by default
-    the length of `held_out`; it is the same for the model. limit: the most bytes of training text.
-
-    Raises DataError if the held-out text is empty.
+    counted, packed: training text for the n-gram model and for xz. divisor: the bytes of the held-out text, as for
+    the model; a tokenizer may lose some of them. Raises DataError if the held-out text is empty.
     """
     if not held_out:
         raise DataError("the held-out text is empty", expected="at least one byte")
-    divisor = bytes_counted or len(held_out)
-    counted, packed = (
-        spread(training, size if limit is None else min(size, limit)) for size in (NGRAM_BYTES, XZ_BYTES)
-    )
     progress.start("yardsticks", 3)
     context = max(0, min(LONGEST, len(counted) - 1))
     ngram = bits_of(counted, held_out, context)
@@ -85,16 +73,6 @@ def yardsticks(
     ]
     progress.finish(", ".join(f"{y.name} {y.bits_per_byte:.3f}" for y in measured))
     return measured
-
-
-def spread(text: bytes, size: int) -> bytes:
-    """Return `text`, or about `size` bytes of it in evenly spaced pieces."""
-    if len(text) <= size:
-        return text
-    count = max(1, size // _PIECE_BYTES)
-    piece = size // count
-    starts = [len(text) * number // count for number in range(count)]
-    return b"".join(text[start : start + piece] for start in starts)
 
 
 def _xz_bits(texts: Sequence[bytes]) -> int:

@@ -112,18 +112,14 @@ def _result(
 ) -> Result:
     """Return a figure with what is known of its protocol; the figure's own details win over `details`."""
     return Result(
+        **{**vars(figure), "details": {**details, **figure.details}},
         task=task.benchmark,
         protocol=task.protocol,
-        metric=figure.metric,
-        value=figure.value,
-        stderr=figure.stderr,
-        count=figure.count,
         seconds=seconds,
         published=_published(task, figure.metric, details),
         chance=task.chance(figure.metric, examples),
         higher_is_better=task.metric(figure.metric).higher_is_better,
         settings=task.settings(encoder),
-        details={**details, **figure.details},
     )
 
 

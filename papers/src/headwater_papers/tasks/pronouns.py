@@ -60,21 +60,20 @@ def _pronouns(benchmark: str, scoring: Comparison, names: tuple[str, ...], where
         Source("test", names=names, where=where),
         summary=f"whom a pronoun means, by {_COMPARED[scoring]}",
         ask=partial(substituted, scoring),
-        keys=("before", "candidates"),
     )
 
 
 def _examples(path: Path) -> list[Example]:
     """Return one example for each block of sentence, pronoun, candidates and answer."""
     return numbered(
-        ({"before": before, "after": after, "candidates": candidates, "label": label}, text)
+        ({"before": before, "after": after, "answers": candidates, "label": label}, text)
         for text, before, after, candidates, label in read_blocks(path)
     )
 
 
 def substituted(scoring: Comparison, example: Example, encoder: RequestEncoder) -> list[ContinuationRequest]:
     """Return the text that the scoring compares, for each candidate."""
-    before, after, candidates = (example.content[key] for key in ("before", "after", "candidates"))
+    before, after, candidates = (example.content[key] for key in ("before", "after", "answers"))
     if scoring == "full":
         return [encoder.after_start(encoder.encode(f"{before}{candidate}{after}")) for candidate in candidates]
     return [encoder.pair(f"{before}{candidate}", after) for candidate in candidates]

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwater.errors import MismatchError
-from headwater.evaluation.compression import END_OF_TEXT, NGRAM_BYTES, yardsticks
+from headwater.evaluation.compression import END_OF_TEXT, NGRAM_BYTES, XZ_BYTES, yardsticks
 from headwater.evaluation.config import EvaluateConfig
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.figures import Figure
@@ -184,13 +184,12 @@ class HeldOut(Task):
             return details
         alphabet = Alphabet(Tokenizer.load(tokens / "tokenizer"))
         held_out = b"".join(alphabet.decode(example.content["ids"]) for example in examples)
-        baselines = yardsticks(
-            read_text(tokens, "train", alphabet, NGRAM_BYTES if limit is None else limit),
-            held_out,
-            bytes_counted=round(sum(example.content["bytes"] for example in examples)),
-            limit=limit,
-            progress=progress,
+        counted, packed = (
+            read_text(tokens, "train", alphabet, size if limit is None else min(size, limit))
+            for size in (NGRAM_BYTES, XZ_BYTES)
         )
+        divisor = round(sum(example.content["bytes"] for example in examples))
+        baselines = yardsticks(counted, packed, held_out, divisor, progress)
         return details | {
             "training text bytes": counts_of(tokens, "train")["bytes"],
             "yardsticks": [asdict(yardstick) for yardstick in baselines],

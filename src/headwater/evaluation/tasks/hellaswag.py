@@ -27,7 +27,7 @@ _SUMMARIES: Mapping[Scoring, str] = {
 def _endings(path: Path) -> list[Example]:
     expected = f"activity_label, ctx_a, ctx_b, {ENDINGS} endings and label"
     rows = read_json_rows(path, _ending_content, expected)
-    return numbered((row, f"{row['context']} {row['endings'][row['label']]}") for row in rows)
+    return numbered((row, f"{row['context']} {row['answers'][row['label']]}") for row in rows)
 
 
 def _ending_content(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def _ending_content(row: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"{len(endings)} endings and label {label}")
     if not all(endings):
         raise ValueError("an ending is empty")
-    return {"context": context, "endings": endings, "label": label}
+    return {"context": context, "answers": endings, "label": label}
 
 
 def _without_marks(text: str) -> str:
@@ -56,7 +56,6 @@ def _hellaswag(scoring: Scoring) -> Choice:
             "validation", names=("hellaswag_val.jsonl",), where="hellaswag_val.jsonl, github.com/rowanz/hellaswag"
         ),
         summary=f"the right one of four endings, as in lm-evaluation-harness, by {_SUMMARIES[scoring]}",
-        keys=("context", "endings"),
         chance=1 / ENDINGS,
     )
 
