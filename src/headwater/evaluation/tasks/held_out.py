@@ -64,7 +64,7 @@ def document_ids(tokens: Path, part: Part) -> list[NDArray[np.unsignedinteger]]:
 
 
 def read_text(tokens: Path, part: Part, alphabet: Alphabet, size: int) -> bytes:
-    """Return the text of a part, or if it is longer, about `size` bytes of it in evenly spaced pieces.
+    """Return the text of a part, or if it is longer, up to `size` bytes of it in evenly spaced pieces.
 
     Raises DataError for an id beyond the vocabulary.
     """
@@ -79,7 +79,7 @@ def read_text(tokens: Path, part: Part, alphabet: Alphabet, size: int) -> bytes:
             ids = np.asarray(shard[start : start + length])
             check_ids(ids, int(manifest.config["vocabulary_size"]), path, start)
             text.append(alphabet.decode(ids))
-    return b"".join(text)
+    return b"".join(text)[:size]
 
 
 def counts_of(tokens: Path, part: Part) -> dict[str, int]:
