@@ -1,2 +1,2 @@
-headwater predict --model packages quickstart/labels/source/validation.jsonl --out sure.csv --threshold 0.8 --top 3
+headwater predict --model packages quickstart/labels/source/validation.jsonl --out sure.csv --threshold 0.8
 head -3 sure.csv

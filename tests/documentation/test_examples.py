@@ -94,7 +94,7 @@ JOURNEYS = {
     ),
     "own-labels": Journey(
         (
-            *(f"own-labels/{name}.sh" for name in ("show", "finetune", "scratch", "freeze", "predict")),
+            *(f"own-labels/{name}.sh" for name in ("show", "finetune", "scratch", "predict")),
             "own-labels/threshold.sh",
             "own-labels/threshold.py",
             *(f"own-labels/{name}.sh" for name in ("table", "several", "further")),
@@ -103,9 +103,8 @@ JOURNEYS = {
         {
             **SHORT,
             'run/model").fit': 'run/model", batch_size=64).fit',
-            " --set epochs=10": "",
-            "--from reviews": "--from reviews --set steps=3",
             "all-reviews.csv": "reviews.csv",
+            "new-rows.csv": "reviews.csv",
         },
         needs=("sklearn",),
     ),

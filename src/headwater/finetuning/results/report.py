@@ -140,7 +140,7 @@ def _training_lines(results: FinetuneResults) -> list[str]:
     training = results.training
     lines = []
     if training is not None:
-        lines.append(f"Learning rate {training.learning_rate:g}, {training.reason}; {training.epochs:g} epochs")
+        lines.append(f"Learning rate {training.learning_rate:g}, {training.reason}; {_epochs(training.epochs)}")
         if training.best_step < training.steps:
             lines.append(f"The state after update {training.best_step:,} of {training.steps:,} is kept")
     if results.left_out:
@@ -148,6 +148,10 @@ def _training_lines(results: FinetuneResults) -> list[str]:
             f"The linear models learned from evenly spaced rows, without {results.left_out:,} of the others"
         )
     return lines
+
+
+def _epochs(count: float) -> str:
+    return f"{count:g} {'epoch' if count == 1 else 'epochs'}"
 
 
 def _doubt_lines(results: FinetuneResults) -> list[str]:
