@@ -8,7 +8,7 @@ for who in ("man", "woman", "boy", "girl", "child"):
         for ending in ("is in the house", "is not in the house", "is a friend of mine"):
             pairs.append((f"A {who} is {verb} in the house.", f"The {who} {ending}."))
         labels += ["entailment", "contradiction", "neutral"]
-model = hw.Entailment(base="gpt1-mini", epochs=3, batch_size=8, seed=1).fit(pairs, labels)
+model = hw.Entailment(base="gpt1-mini", recipe="gpt1", epochs=3, batch_size=8, seed=1).fit(pairs, labels)
 
 premise = "An old dog is sleeping in the garden."
 for hypothesis in (
