@@ -90,8 +90,8 @@ def reproduce(
                     findings = experiment.run(laboratory)
                 place = out / experiment.name
                 results[experiment.name] = write_experiment(experiment, findings, laboratory, place)
-                for finding in findings.findings:
-                    progress.note(f"{finding.claim}: {finding.verdict} ({finding.here})")
+                for finding in results[experiment.name]["findings"]:
+                    progress.note(f"{finding['claim']}: {finding['verdict']} ({finding['here']})")
         except HeadwaterError:
             write_index(out, scale)  # with the experiments before the one that failed
             raise
