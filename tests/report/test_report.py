@@ -3,6 +3,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from headwater.report import Series, html, line_chart, report, thin
 from headwater.report.content import Content, Token, read_content
 from headwater.report.html import by_command, headlines, loss_charts, published_models
 from headwater.report.plots import ticks
-from headwater.report.scores import ScoreRow, compare
+from headwater.report.scores import ScoreRow, compare, read_scores
 from headwater.report.training_runs import RunSummary
 from headwater.storage import Stage, provenance, write_text
 
@@ -545,3 +546,25 @@ def test_sources_are_hashed_once_for_a_report(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(provenance, "sha256_of", counting)
     report([corpus, tokens], tmp_path / "page.html")
     assert hashed["a.txt"] == 1
+
+
+LOST = "; 25.0% of the text is lost by the tokenizer"
+
+
+def test_losses_of_tokenizers_that_lose_different_text_are_in_different_rankings() -> None:
+    def read(model: str, lost: dict[str, float]) -> Any:
+        details = {"tokens": 9, "bytes": 40} | ({"lost text": lost} if lost else {})
+        entry = {"value": 1.5, "stderr": 0.1, "count": 3, "published": {}, "chance": None, "details": details}
+        held_out = entry | {"task": "heldout", "protocol": "heldout.bits-per-byte", "metric": "bits per byte"}
+        loss = entry | {"task": "ptb", "protocol": "ptb.tokens", "metric": "perplexity", "higher_is_better": False}
+        share = entry | {"task": "x", "protocol": "x.mean", "metric": "accuracy", "higher_is_better": True}
+        return read_scores({"model": model, "results": [held_out, loss, share], "skipped": []}, model)
+
+    bars, scores, _ = zip(*(read("whole", {}), read("lossy", {"lost": 0.25})), strict=True)
+    assert [bar.text for bar in chain(*bars)] == ["3 documents, 40 bytes", *[f"3 documents, 40 bytes{LOST}"]]
+    rows = compare(list(chain(*scores)))
+    assert [(row.name, sorted(row.scores)) for row in rows] == [
+        ("ptb.tokens", ["whole"]),
+        ("x.mean", ["lossy", "whole"]),
+        (f"ptb.tokens{LOST}", ["lossy"]),
+    ]
