@@ -243,7 +243,7 @@ def _usage_error(
     key = ".".join(map(str, written))
     tried = [e for e in errors if e["loc"][: len(written)] == written]
     reason = ", or: ".join(dict.fromkeys(e["msg"].removeprefix("Value error, ") for e in tried))
-    reason = reason.replace("a valid tuple", "a list")  # TOML has no tuples
+    reason = reason.replace("a valid tuple", 'a list, as ["a", "b"]')  # TOML has no tuples
     value = repr(first["input"])
     shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
     if source == option_name(key):
