@@ -232,6 +232,21 @@ def test_classify_reports_how_much_it_cut(http: httpx.Client) -> None:
     assert found[1]["tokens_cut"] == tokens["count"] - (64 - 2)
 
 
+@pytest.mark.parametrize(
+    ("model", "row", "count"),
+    [("classes", ["a"], 1), ("choice", ["the river", "to what?", "the sea", "a stone"], 2)],
+)
+def test_rows_and_answers_of_a_request_are_bounded(
+    http: httpx.Client, model: str, row: list[str], count: int
+) -> None:
+    """The answers of one row were unlimited, and kept the model's second thread for long."""
+    one_row = [*row[:2], *["a"] * 1_025] if model == "choice" else None
+    for rows in ([row] * (1_024 // count + 1), [one_row] if one_row else [row] * 1_025):
+        answer = http.post("/classify", json={"model": model, "input": rows})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "input")
+        assert "the most is 1,024" in answer.json()["error"]["message"]
+
+
 def test_a_row_with_a_lone_surrogate_is_refused(http: httpx.Client) -> None:
     asked = b'{"model": "classes", "input": "a \\ud800"}'
     answer = http.post("/classify", content=asked, headers={"content-type": "application/json"})

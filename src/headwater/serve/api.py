@@ -110,6 +110,8 @@ def _answer_errors(app: FastAPI) -> None:
         message = _MESSAGES.get(error.status_code, f"{error.detail}.")
         if error.status_code == 400:
             message = f"The body is not JSON in UTF-8: {str(error.__cause__).partition(';')[0]}."
+            if isinstance(error.__cause__, RecursionError):
+                message = "The lists and objects of the body are nested too deeply."
         return reported(Problem(error.status_code, message, headers=error.headers))
 
 

@@ -78,7 +78,7 @@ def plan_completion(request: OpenRequest, body: CompletionRequest) -> Completion
     n = body.n or 1
     if (body.best_of or n) != n:
         raise Problem(400, "best_of is not supported: ask for n continuations and compare them.", param="best_of")
-    prompts = read_prompts(served, body.prompt, "prompt")
+    prompts = read_prompts(request, body.prompt, "prompt")
     if body.max_tokens != 0 and len(prompts) * n > served.worker.capacity:
         asked = f"{counted(len(prompts), 'prompt')} with {counted(n, 'continuation')} each"
         raise Problem(400, f"{asked} at once; the most is {served.worker.capacity} in all.", param="prompt")
@@ -120,12 +120,14 @@ def list_prompts(prompts: Any, param: str) -> list[Any]:
     return list(listed)
 
 
-def read_prompts(served: Served, prompts: Any, param: str) -> list[Prompt]:
-    """Read texts or token ids as prompts; None is `<|endoftext|>`. The caller checks their lengths."""
+def read_prompts(request: OpenRequest, prompts: Any, param: str) -> list[Prompt]:
+    """Read texts or token ids as prompts; None is `<|endoftext|>`. The caller checks each length."""
+    served = request.model
     listed, tokenizer = list_prompts(prompts, param), served.lm.tokenizer
     if isinstance(listed[0], str):
         texts = [served.lm.as_read(text) for text in listed]
         return [Prompt(ids, text) for ids, text in zip(encode_prompts(tokenizer, texts), texts, strict=True)]
+    request.require_tokens(sum(map(len, listed)), param)  # before they are decoded
     for ids in listed:
         require_ids(ids, served.lm.config.vocabulary, param)
     return [Prompt(list(ids), stream_text(tokenizer, ids)) for ids in listed]

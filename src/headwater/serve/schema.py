@@ -22,7 +22,7 @@ from pydantic import (
 
 from headwater.serve.problems import Problem
 
-MOST_BIASED = 1_024
+MOST_BIASED, MOST_FIELDS = 1_024, 256
 TokenId = Annotated[int, Field(ge=0, le=2**31)]
 TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]
 Strings = Annotated[list[str], Field(fail_fast=True)]
@@ -47,6 +47,14 @@ class Body(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
     model: str | None = Field(default=None, description="Default: the first that has this call.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_fields(cls, given: Any) -> Any:
+        """Raise Problem for many fields: an error for each unknown one would take long."""
+        if isinstance(given, dict) and len(given) > MOST_FIELDS:
+            raise Problem(400, f"The body has {len(given):,} fields; the most is {MOST_FIELDS}.")
+        return given
 
 
 class StreamOptions(BaseModel):

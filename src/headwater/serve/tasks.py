@@ -22,7 +22,7 @@ from headwater.serve.schema import (
 from headwater.serve.served import OpenRequest, Served, short_jobs
 from headwater.tokenizer import TOKENIZER_CLASSES
 
-# The most rows of a request to /classify, and of one with `explain`.
+# The most rows, or answers to choose from, of a request to /classify, and of one with `explain`.
 _MOST_ROWS, _MOST_EXPLAINED = 1_024, 16
 _BYTES_OF_TOKEN = 3  # about, at the least, to guess how many tokens a row has
 # Above this probability an answer is certain; if no word changes it by the rest, none alone does so visibly.
@@ -172,8 +172,11 @@ async def classify(request: OpenRequest, body: ClassifyRequest) -> dict[str, Any
         raise Problem(400, "input is empty; expected at least one row.", param="input")
     if head.task != "classify" and isinstance(given[0], str):
         given = [[str(part) for part in given]]  # the parts of a single row
-    _require_rows(len(given), _MOST_EXPLAINED if body.explain else _MOST_ROWS, "input")
     rows = [Raw(_segments(head.task, row), None, number) for number, row in enumerate(given)]
+    count, most = sum(map(_answers, rows)), _MOST_EXPLAINED if body.explain else _MOST_ROWS
+    if count > most:
+        what = "answers to choose from" if head.task == "choice" else "rows"
+        raise Problem(400, f"input has {count:,} {what}; the most is {most:,}.", param="input")
     data = []
     async for prediction in _predicted(request, head, rows):
         segments = rows[prediction.row].segments
@@ -202,9 +205,8 @@ async def _predicted(request: OpenRequest, head: FineTuned, rows: Iterable[Raw])
     context = head.base.config.context
 
     def tokens(row: Raw) -> int:
-        """Guess how many tokens are computed for a row; of a choice, each answer is read with its question."""
-        answers = max(1, len(row.segments) - 2)
-        return answers * min(
+        """Guess how many tokens are computed for a row."""
+        return _answers(row) * min(
             context, sum(len(part.encode(errors="replace")) for part in row.segments) // _BYTES_OF_TOKEN + 1
         )
 
@@ -212,6 +214,11 @@ async def _predicted(request: OpenRequest, head: FineTuned, rows: Iterable[Raw])
         for prediction in await request.model.compute(lambda part=part: list(head.predict(part))):  # type: ignore[misc]
             request.count_tokens(read=prediction.tokens)
             yield prediction
+
+
+def _answers(row: Raw) -> int:
+    """Return how many texts the model reads for a row: of a choice, each answer with its question."""
+    return max(1, len(row.segments) - 2)
 
 
 def _segments(task: str, row: Any) -> tuple[str, ...]:
@@ -226,8 +233,3 @@ def _segments(task: str, row: Any) -> tuple[str, ...]:
             400, f"input has a row of {counted(len(parts), 'text')}; expected {expected}.", param="input"
         )
     return tuple(parts)
-
-
-def _require_rows(count: int, most: int, param: str) -> None:
-    if count > most:
-        raise Problem(400, f"{param} has {count:,} rows; the most is {most:,}.", param=param)
