@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,15 +91,6 @@ def test_a_failure_keeps_earlier_experiments_on_the_page(
     with pytest.raises(DataError, match="too short"):
         reproduce(["gpt1_perplexity", "gpt1_later"], scale, texts, done)
     assert "gpt1_perplexity/README.md" in (done / "README.md").read_text()
-
-
-def test_nothing_is_trained_where_figures_cannot_be_drawn(
-    tmp_path: Path, scale: Scale, texts: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ResourceError, match="drawing figures"):
-        reproduce(["gpt1_perplexity"], scale, texts, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 def test_stages_are_shared_and_reused(done: Path, scale: Scale, texts: Path) -> None:
