@@ -41,6 +41,7 @@ from headwater.storage import (
     require_space,
     save_array,
     storage_errors,
+    user_files,
     write_json,
     write_json_lines,
     write_text,
@@ -363,7 +364,7 @@ def test_a_full_disk_is_recognised_in_a_librarys_error(error: Exception) -> None
 def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes("first\nsecond\nna\xefve".encode("latin1"))
-    with pytest.raises(DataError, match=r"0xef in line 3.*iconv -f latin1"):
+    with pytest.raises(DataError, match=r"0xef in line 3.*iconv -f cp1252"):
         read_text(path)
     path.write_bytes("first\n강물은 바다로 흐른다.\n".encode("cp949"))
     for read in (read_text, lambda path: list(text_blocks(path))):
@@ -389,7 +390,7 @@ def test_a_text_that_ends_inside_a_character_is_truncated(tmp_path: Path) -> Non
                 read(path)
             assert "iconv" not in str(caught.value)
         path.write_bytes("one letter beyond ASCII, in latin1: caf\xe9".encode("latin1"))
-        with pytest.raises(DataError, match="iconv -f latin1"):
+        with pytest.raises(DataError, match="iconv -f cp1252"):
             read(path)
 
 
@@ -572,3 +573,19 @@ def test_an_array_without_dimensions_is_written(tmp_path: Path) -> None:
     for array in (np.array(3), np.asfortranarray(np.arange(6).reshape(2, 3))):
         save_array(tmp_path / "a.npy", array)
         np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), array)
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_folder_that_a_file_manager_opened_is_empty(tmp_path: Path, grows: bool) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".DS_Store").write_bytes(b"x")
+    if grows:
+        assert Stage(tmp_path / "out", kind="run", config={}, inputs={}, grows=True).begin().kind == "run"
+    else:
+        assert open_folder(write(tmp_path / "out"), "corpus").complete
+
+
+def test_caches_of_a_saved_data_set_are_no_texts(tmp_path: Path) -> None:
+    for name in ("data-00000-of-00001.arrow", "cache-0f1e.arrow", "state.json"):
+        (tmp_path / name).write_bytes(b"x")
+    assert [path.name for path in user_files(tmp_path)[0]] == ["data-00000-of-00001.arrow"]

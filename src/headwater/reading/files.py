@@ -136,11 +136,12 @@ def intact_json_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the objects of a JSON Lines file, if it exists; skip lines that were cut short or altered."""
     if not path.exists():
         return
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-        with suppress(json.JSONDecodeError):
-            value = parse_json(line)
-            if isinstance(value, dict):
-                yield value
+    with path.open(encoding="utf-8", errors="replace", newline="\n") as handle:
+        for line in handle:
+            with suppress(json.JSONDecodeError):
+                value = parse_json(line)
+                if isinstance(value, dict):
+                    yield value
 
 
 def sha256_of(path: Path) -> str:

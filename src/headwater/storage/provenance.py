@@ -243,7 +243,8 @@ def user_files(folder: Path) -> tuple[list[Path], list[Path]]:
         elif path.name.startswith(".") or path.name == MANIFEST:
             continue
         elif path.is_file():
-            (others if is_saved and path.name in _SAVED else files).append(path)
+            is_own = is_saved and (path.name in _SAVED or path.name.startswith("cache-"))
+            (others if is_own else files).append(path)
         elif path.is_symlink() or has_manifest(path):
             others.append(path)
         elif path.is_dir():

@@ -42,6 +42,7 @@ from headwater.storage.provenance import (
     record_files,
 )
 
+_DESKTOP = {".DS_Store", "Thumbs.db", "desktop.ini"}  # what file managers leave in a folder that they show
 _MOST_CHANGES = 5  # of settings that an error shows
 
 
@@ -93,7 +94,8 @@ class Stage:
                 f"{self.out} is a file", expected="a folder to write", repair="Choose another output path"
             )
         if not has_manifest(self.out):
-            if set(self.out.iterdir()) - set(temporaries_of(self.out / MANIFEST)):
+            others = set(self.out.iterdir()) - set(temporaries_of(self.out / MANIFEST))
+            if any(path.name not in _DESKTOP for path in others):
                 raise FolderError(
                     f"{self.out} already contains files that are not Headwater's",
                     expected="a new or empty folder",
@@ -153,6 +155,8 @@ class Stage:
                 try:
                     if out.exists():
                         remove_abandoned(out / MANIFEST)
+                        for name in _DESKTOP:
+                            (out / name).unlink(missing_ok=True)
                         out.rmdir()  # find() found it empty; fails if it was filled since then
                     work.rename(out)
                 except OSError:
