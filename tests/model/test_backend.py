@@ -19,7 +19,7 @@ from headwater.model import Backend, build_model, cross_entropy, default_backend
 from headwater.model.backend import TORCH
 from headwater.model.loss import cross_entropy_plainly
 from headwater.pretraining import TokenBatch, l1
-from headwater.training import TrainConfig, Trainer, choose_precision
+from headwater.training import TrainConfig, Trainer, compute_dtype
 
 CPU = torch.device("cpu")
 
@@ -101,7 +101,7 @@ def test_no_clock_is_read_where_the_arithmetic_is_chosen(monkeypatch: pytest.Mon
     processor_vendor.cache_clear()
     model = build_model(preset("gpt2-pico", vocabulary=64, context=40), seed=1)
     Trainer(model, l1, TrainConfig(steps=2))
-    assert choose_precision("auto", CPU) == choose_precision("auto", CPU)
+    assert compute_dtype("auto", CPU) == compute_dtype("auto", CPU)
     assert chosen_precision("auto", preset("gpt2-small"), CPU) == chosen_precision(
         "auto", preset("gpt2-small"), CPU
     )

@@ -203,6 +203,20 @@ def test_a_long_update_is_timed_by_a_part_of_it(monkeypatch: pytest.MonkeyPatch)
     assert now[0] < 20
 
 
+def test_a_slow_start_is_not_the_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first update of a short run took six seconds, each of the others a tenth of one."""
+    now, updates = [0.0], [0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+
+    def update(batches: Any) -> None:
+        updates[0] += 1
+        now[0] += 6.0 if updates[0] == 1 else 0.1
+
+    optimizer = types.SimpleNamespace(step=lambda rate: None)
+    trainer: Any = types.SimpleNamespace(ranks=Ranks(), update=update, optimizer=optimizer)
+    assert forecasting.time_updates(trainer, lambda _: [_windows(16)]) == pytest.approx(0.1)
+
+
 def test_trackers_get_the_journals_lines(tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logged: list[tuple[int, dict[str, Any]]] = []
     ended: list[bool] = []

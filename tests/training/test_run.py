@@ -85,7 +85,7 @@ def damage(checkpoint: Path) -> None:
 @pytest.mark.parametrize("how", ["missing", "damaged"])
 def test_a_run_without_its_best_checkpoint_uses_the_last_state(tmp_path: Path, how: str) -> None:
     run, _ = trained(tmp_path, [1.0, 3.0, 3.0, 2.0])
-    assert run.state.best == {"rank": [3.0], "step": 2}  # the first of equals
+    assert run.state.best == {"quality": [3.0], "step": 2}  # the first of equals
     last = run.trainer.full_weights()
     best = tmp_path / "checkpoints" / "step-00000002"
     if how == "missing":

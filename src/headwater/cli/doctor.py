@@ -41,7 +41,7 @@ def describe_machine() -> dict[str, Any]:
     from headwater import native, shipped
     from headwater.device import available_cores, available_memory, cpu_quota, processor_name
     from headwater.storage import available_resources, cache_folder
-    from headwater.training import choose_precision
+    from headwater.training import compute_dtype
 
     cpu = torch.device("cpu")
     devices = [
@@ -65,8 +65,7 @@ def describe_machine() -> dict[str, Any]:
         "torch": torch.__version__,
         "devices": devices,
         "precision": {
-            device.type: "bf16" if choose_precision("auto", device) == torch.bfloat16 else "fp32"
-            for device in places
+            device.type: "bf16" if compute_dtype("auto", device) == torch.bfloat16 else "fp32" for device in places
         },
         "extras": {
             extra: all(any(importlib.metadata.distributions(name=package)) for package in packages)

@@ -181,8 +181,9 @@ def time_updates(trainer: Trainer, read: Callable[[int], Sequence[Any]], progres
         return clock(lambda: trainer.update([part]))
 
     seconds = time_part()
-    # Ranks decide together: if one did less than the others, they would wait for it.
-    if not ranks.any(seconds > _BUDGET / _SHARE):  # else the first one, which is slower, must do
+    # Ranks decide together: if one did less than the others, they would wait for it. The first time is no measure:
+    # kernels are chosen, memory is allocated and threads start, which may take many times as long as an update.
+    if not ranks.any(seconds > _BUDGET / 2):
         seconds = time_part()
     fitting = ranks.minimum(int(len(part.ids) * _BUDGET / _SHARE / seconds))
     if fitting >= len(part.ids):

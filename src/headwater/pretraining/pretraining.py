@@ -214,7 +214,7 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path | None, ranks: Ran
 
     def validate() -> Measurement:
         loss = held_out_loss(trainer, held_out, config)
-        return Measurement({"validation_loss": loss}, rank=(-loss,))
+        return Measurement({"validation_loss": loss}, quality=(-loss,))
 
     return Run(
         trainer=trainer,

@@ -19,7 +19,7 @@ from headwater.pretraining.samples import require_samples
 from headwater.pretraining.tokens.sampler import TokenStream, too_short
 from headwater.storage import Manifest, open_folder
 from headwater.tokenizer import Tokenizer
-from headwater.training import Ranks, TrainConfig, choose_precision, resolve_precision, transfer_rate
+from headwater.training import Ranks, TrainConfig, compute_dtype, resolve_precision, transfer_rate
 
 
 def _existing_preset(name: str) -> str:
@@ -117,7 +117,7 @@ def resolve(
     config = config.model_copy(update={"context": window, "model": model.to_dict(), "dropout": model.dropout})
     _require_consistent(config, tokens, packed, ranks)
     config = resolve_precision(config, begun, ranks.device)
-    dtype = choose_precision(config.precision, ranks.device)
+    dtype = compute_dtype(config.precision, ranks.device)
     require_memory(model, ranks, dtype, sharded=config.shard, optimizer=config.optimizer)
     steps = config.steps
     if config.epochs is not None:

@@ -1,7 +1,7 @@
 from .compile import compile_blocks
 from .config import AdamForm, TrainConfig, TrainingPrecision
 from .journal import read_journal
-from .loop import Objective, Trainer, choose_precision, resolve_precision
+from .loop import Objective, Trainer, compute_dtype, resolve_precision
 from .machine import matmul_rate
 from .parallel import Ranks, process_group
 from .run import CHECKPOINTS, OnUpdate, Run, diverged
@@ -21,8 +21,8 @@ __all__ = [
     "TrainConfig",
     "Trainer",
     "TrainingPrecision",
-    "choose_precision",
     "compile_blocks",
+    "compute_dtype",
     "diverged",
     "matmul_rate",
     "process_group",

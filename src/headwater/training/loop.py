@@ -83,7 +83,7 @@ class Trainer:
         self._model_and_objective = _ModelAndObjective(model, objective)
         self.ranks = ranks or Ranks()
         self.sharded = sharded
-        self.matrix_dtype = choose_precision(config.precision, self.ranks.device)
+        self.matrix_dtype = compute_dtype(config.precision, self.ranks.device)
         if backend is not None:
             backend.assign_to(model)
         held = (getattr(part, "backend", None) for part in model.modules())
@@ -191,11 +191,11 @@ def resolve_precision(config: C, begun: TrainConfig | None, device: torch.device
     The unfinished run may have begun on another machine.
     """
     precision = begun.precision if begun is not None and config.precision == "auto" else config.precision
-    bf16 = choose_precision(precision, device) == torch.bfloat16
+    bf16 = compute_dtype(precision, device) == torch.bfloat16
     return config.model_copy(update={"precision": "bf16" if bf16 else "fp32"})
 
 
-def choose_precision(precision: TrainingPrecision, device: torch.device) -> torch.dtype:
+def compute_dtype(precision: TrainingPrecision, device: torch.device) -> torch.dtype:
     """Return the dtype that the model's matrices compute in; "auto" follows from the device's features."""
     bf16 = precision == "bf16" or (precision == "auto" and bf16_is_fast(device))
     return torch.bfloat16 if bf16 else torch.float32

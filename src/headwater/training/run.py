@@ -301,7 +301,7 @@ class Run:
         gone = f"the best checkpoint, of step {self.state.best_step}, is missing or damaged"
         self.progress.note(f"Warning: {gone}: a later one is used")
         # A finished run measures no later state: its last one is used.
-        self.state.best = {"rank": [], "step": step} if step == self.config.steps else None
+        self.state.best = {"quality": [], "step": step} if step == self.config.steps else None
 
     def _open_journal(
         self, stack: ExitStack, measured: Mapping[str, Any]

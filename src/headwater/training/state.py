@@ -43,12 +43,12 @@ class ReadAhead:
 class Measurement:
     """The result of one validation.
 
-    figures: for the journal, such as `validation_loss`. rank: the best state has the largest. details: JSON
+    figures: for the journal, such as `validation_loss`. quality: the best state has the largest. details: JSON
     values for the run's curve.
     """
 
     figures: dict[str, float]
-    rank: tuple[float, ...]
+    quality: tuple[float, ...]
     details: dict[str, Any] = field(default_factory=dict)
 
 
@@ -59,7 +59,7 @@ class TrainingState:
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
-    best: dict[str, Any] | None = None  # {"rank": …, "step": …}
+    best: dict[str, Any] | None = None  # {"quality": …, "step": …}
     # One entry per validation: step, figures, details, and as "training" the mean losses since the one before.
     curve: list[dict[str, Any]] = field(default_factory=list)
     sums: dict[str, float] = field(default_factory=dict)  # of losses since the last validation
@@ -75,7 +75,7 @@ class TrainingState:
         means = {name: total / self.summed for name, total in self.sums.items()}
         self.curve.append({"step": self.step, **measured.figures, **measured.details, "training": means})
         self.sums, self.summed = {}, 0
-        is_best = self.best is None or measured.rank > tuple(self.best["rank"])
+        is_best = self.best is None or measured.quality > tuple(self.best["quality"])
         if is_best:
-            self.best = {"rank": list(measured.rank), "step": self.step}
+            self.best = {"quality": list(measured.quality), "step": self.step}
         return is_best
