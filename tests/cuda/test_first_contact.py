@@ -176,12 +176,13 @@ def test_a_dry_run_times_the_compiled_updates_of_the_run(
 def test_nccl_gets_the_rank_s_device_and_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[dict[str, Any]] = []
     store = dist.HashStore()
-    dist.PrefixStore("start", store).set("device of 0", "cuda")  # as the other rank does
     for name, value in {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}.items():
         monkeypatch.setenv(name, value)
     current: list[torch.device] = []
     monkeypatch.setattr(torch, "zeros", lambda size, device: torch.ones(size))
     monkeypatch.setattr(torch.cuda, "set_device", current.append)
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    monkeypatch.setenv("MASTER_PORT", "29500")
     monkeypatch.setattr(dist, "rendezvous", lambda *_, **__: iter([(store, 1, 2)]))
     monkeypatch.setattr(parallel, "agreed_name", lambda *_: "start")
     monkeypatch.setattr(

@@ -57,10 +57,6 @@ def test_a_file_with_the_release_s_names_and_further_heads_opens(tmp_path: Path)
     save_file(tensors, tmp_path / "model.safetensors")
     opened = load_model(tmp_path)
     assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), opened.parameters(), strict=True))
-    # Older folders have a key for the head that is left out.
-    content = read_json(tmp_path / "config.json")
-    write_json(tmp_path / "config.json", content | {"headwater": {"next_sentence": True}})
-    assert load_model(tmp_path).config.segments == 2
 
 
 def test_a_variant_that_is_not_bert_is_refused(tmp_path: Path) -> None:
