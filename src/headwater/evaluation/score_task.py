@@ -168,11 +168,8 @@ def _readable(example: Example) -> dict[str, Any]:
         return texts or isinstance(value, str | int)
 
     readable = {key: value for key, value in example.content.items() if is_readable(value)}
-    return (
-        readable
-        if any(isinstance(value, str) for value in readable.values())
-        else {"text": example.text} | readable
-    )
+    has_text = any(isinstance(value, str) for value in readable.values())
+    return readable if has_text else {"text": example.text} | readable
 
 
 def _shares(examples: Sequence[Example], training: TrainingGrams) -> dict[str, float | None]:
