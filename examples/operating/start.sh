@@ -1,5 +1,5 @@
 # As root, in a folder with the files of this page.
-cp headwater@.service /etc/systemd/system/
+cp headwater.service /etc/systemd/system/headwater@.service
 ln -s 1.0 /srv/headwater/8000 # the program of port 8000
 chgrp headwater /srv/headwater/keys.txt
 systemctl daemon-reload

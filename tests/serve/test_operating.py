@@ -207,9 +207,9 @@ def test_the_recipe_is_followed_from_top_to_bottom(
 
 
 def test_the_unit_waits_for_the_longest_request() -> None:
-    assert value("headwater@.service", "ExecReload").endswith("kill -HUP $MAINPID")
-    assert value("headwater@.service", "KillSignal") == "SIGTERM"
-    assert 2 * ServeConfig().seconds < float(value("headwater@.service", "TimeoutStopSec"))
+    assert value("headwater.service", "ExecReload").endswith("kill -HUP $MAINPID")
+    assert value("headwater.service", "KillSignal") == "SIGTERM"
+    assert 2 * ServeConfig().seconds < float(value("headwater.service", "TimeoutStopSec"))
     assert float(value("nginx.conf", "proxy_read_timeout").rstrip("s")) >= 2 * ServeConfig().seconds
     assert int(value("nginx.conf", "client_max_body_size").rstrip("m")) << 20 >= ServeConfig().body_bytes
 

@@ -20,7 +20,7 @@ from model_server import opened
 
 from headwater.serve import ServeConfig, reopening
 from headwater.serve.completions import complete, stream
-from headwater.serve.inside import inspect
+from headwater.serve.inspection import inspect
 from headwater.serve.reopening import ModelReopener
 from headwater.serve.schema import CompletionRequest, EmbeddingRequest, InspectRequest
 from headwater.serve.served import OpenRequest, Served, Server

@@ -27,7 +27,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
 
-from headwater.serve import documentation, inside, schema, tasks
+from headwater.serve import documentation, inspection, schema, tasks
 from headwater.serve.answers import ComputedResponse, EventStream, Json, reported
 from headwater.serve.completions import complete, stream
 from headwater.serve.config import ServeConfig
@@ -169,7 +169,7 @@ def _add_own(app: FastAPI, server: Server) -> None:
     async def inspect(body: schema.InspectRequest) -> Any:
         """Return what the model computes at one position: attention, states, every layer's prediction."""
         name = server.choose(body.model, attrgetter("is_causal"))
-        return ComputedResponse(server, name, lambda request: inside.inspect(request, body), "prompt")
+        return ComputedResponse(server, name, lambda request: inspection.inspect(request, body), "prompt")
 
 
 def _add_vllm(app: FastAPI, server: Server) -> None:
