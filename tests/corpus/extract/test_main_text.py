@@ -139,3 +139,24 @@ def test_a_sentence_is_one_in_every_script() -> None:
     assert is_prose("강물은 북쪽 산에서 시작하여 흐른다.")
     assert is_prose("川は北の山から町まで流れている。")
     assert not is_prose("Share on Facebook")
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["<body>{}</body>", "<main><article>{}</article></main>", "<div>{}</div>", "<div><section>{}</section></div>"],
+)
+def test_a_list_of_an_article_is_text_a_menu_is_not(page: str) -> None:
+    prose = "The keeper baked twice a week, on the days when the boat brought flour and the wind allowed a fire."
+    items = "<ul class=list><li>five pounds of rye flour</li><li>salt<ul><li>from the <a href=/r>roof</a></li></ul></li></ul>"
+    menu = "<ul><li><a href=/>Home</a></li><li><a href=/bread>All our bread</a></li></ul>"
+    lines = [
+        line.strip()
+        for line in main_text(page.format(f"{menu}<p>{prose}</p>{items}<p>{prose} Then he slept.</p>")).split("\n")
+    ]
+    assert [line for line in lines if line] == [
+        prose,
+        "five pounds of rye flour",
+        "salt",
+        "from the roof",
+        f"{prose} Then he slept.",
+    ]

@@ -41,6 +41,8 @@ each time, and a block of code at either end stays.
 | EDGE_BYTES | 30 | of a sentence that may be the first or the last line |
 | NOTICE_CHARACTERS | 200 | a longer line is not a notice |
 | ARTICLE_PARAGRAPHS | 4 | in a `<noscript>` that has the article |
+| LINK_SHARE | 0.5 | of the characters of a list that is not a menu may be in links |
+| ITEM_CHARACTERS | 20 | mean length of an item of a list that is not next to a paragraph or in a list |
 """
 
 from __future__ import annotations
@@ -65,6 +67,8 @@ REPEATED_CHARACTERS = 300
 EDGE_BYTES = 30
 NOTICE_CHARACTERS = 200
 ARTICLE_PARAGRAPHS = 4
+LINK_SHARE = 0.5
+ITEM_CHARACTERS = 20
 _CELLS = "\t\t"  # between the cells of a row
 _BREAK = re.compile(r"<br\b[^<>]*>", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"""[.!?…:;。！？]["'”’»)\]]*$""")
@@ -135,6 +139,7 @@ def main_text(page: str, left_out: Counter[str] | None = None) -> str:
     from resiliparse.parse.html import HTMLTree
 
     tree: Any = HTMLTree.parse(_NOSCRIPT.sub(_shown, page))
+    _keep_lists(tree)
     lead = _lead(tree)
     code = _code_lines(tree)
     lines = _content_lines(tree)
@@ -159,6 +164,23 @@ def main_text(page: str, left_out: Counter[str] | None = None) -> str:
     if lead and lead not in " ".join(" ".join(lines).split()):
         lines = [lead, "", *lines]
     return "\n".join(lines)
+
+
+def _keep_lists(tree: Any) -> None:
+    """Make `<ol>` of each `<ul>` that is text, not links: resiliparse takes a `<ul>` for a menu and drops it."""
+    for old in tree.document.query_selector_all("ul"):
+        text = len(old.text.strip())
+        links = sum(len(link.text.strip()) for link in old.query_selector_all("a"))
+        items = len(old.query_selector_all("li"))
+        parent = old.parent
+        beside = parent is not None and (parent.tag == "li" or any(node.tag == "p" for node in parent.child_nodes))
+        if text and links < LINK_SHARE * text and (beside or text >= ITEM_CHARACTERS * items):
+            new = tree.create_element("ol")
+            for name in old.attrs:
+                new.setattr(name, old.getattr(name))
+            for child in list(old.child_nodes):
+                new.append_child(child)
+            parent.replace_child(new, old)
 
 
 def _shown(noscript: re.Match[str]) -> str:
