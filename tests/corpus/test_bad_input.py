@@ -122,10 +122,10 @@ def test_a_name_that_is_not_utf_8_is_reported(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "in" / "photo\udce9.png").write_bytes(b"")
     build_corpus([tmp_path / "in"], tmp_path / "out")
     assert read_funnel(tmp_path / "out")["sources"][0]["left_out"] == ["photo\ufffd.png"]
-    (tmp_path / "in" / "caf\udce9.txt").write_text(STORY)
-    assert main(["corpus", "build", str(tmp_path / "in"), "--out", str(tmp_path / "other")]) == 1
+    (tmp_path / "caf\udce9.txt").write_text(STORY)
+    assert main(["corpus", "build", str(tmp_path / "caf\udce9.txt"), "--out", str(tmp_path / "other")]) == 1
     assert r"caf\udce9.txt' is not UTF-8. Give it another name" in capsys.readouterr().err
-    (tmp_path / "in" / "caf\udce9.txt").unlink()
+    (tmp_path / "caf\udce9.txt").unlink()
     for command in (["corpus", "build"], ["tokenizer", "train"]):
         assert main([*command, str(tmp_path / "in"), "--out", str(tmp_path / "caf\udce9")]) == 1
         assert r"caf\udce9' is not UTF-8. Give it another name" in capsys.readouterr().err

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from headwater.errors import DataError
+from headwater.errors import DataError, StorageError
 from headwater.reading.files import FileLimits, file_error, read_object
 
 _TEXTS = {"string", "large_string", "string_view"}
@@ -106,12 +106,18 @@ def _readable(path: Path, format_name: Callable[[], str]) -> Iterator[None]:
 
     try:
         yield
-    except FileNotFoundError as error:
-        raise file_error(path, error) from None
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = str(error).partition("\n")[0]
-        seen = f"{path} cannot be read as {format_name()}: {reason}"
-        raise DataError(seen, repair="Make the file again") from None
+    except OSError as error:
+        failure = file_error(path, error)
+        if isinstance(error, FileNotFoundError) or isinstance(failure, StorageError):
+            raise failure from None
+        raise _unreadable(path, format_name(), error) from None
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
+        raise _unreadable(path, format_name(), error) from None
+
+
+def _unreadable(path: Path, format_name: str, error: Exception) -> DataError:
+    reason = str(error).partition("\n")[0]
+    return DataError(f"{path} cannot be read as {format_name}: {reason}", repair="Make the file again")
 
 
 def _repeated_bytes(chunk: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import re
@@ -10,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, overload
 
-from headwater.errors import DataError, FolderError, UsageError
+from headwater.errors import DataError, FolderError, StorageError, UsageError
 from headwater.reading.encoding import decode_text
 
 _HOME = re.compile(r"((?:[\w.-]+=)?)(?=~(?:[/\\]|$))")
@@ -65,8 +66,17 @@ def read_bytes(path: Path) -> bytes:
         raise file_error(path, error) from None
 
 
-def file_error(path: Path, error: OSError) -> DataError:
-    """Return the DataError that says why the file at `path` cannot be read."""
+# Errors of a disk or a network that may pass, so that a file must not be taken for damaged.
+_PASSING = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENODEV}
+
+
+def file_error(path: Path, error: OSError) -> DataError | StorageError:
+    """Return the error that says why a file cannot be read: StorageError if a second try may succeed."""
+    if error.errno in _PASSING:
+        return StorageError(
+            f"{path} cannot be read: {error.strerror or error}",
+            repair="Check the disk, and run the same command again",
+        )
     if isinstance(error, FileNotFoundError):
         return DataError(f"{path} does not exist", repair="Check the path")
     if isinstance(error, IsADirectoryError):

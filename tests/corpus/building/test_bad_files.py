@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import operator
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from headwater.corpus import task_workers as engine
 from headwater.corpus.building import plan as planning
 from headwater.corpus.building.phases import PhaseRunner
 from headwater.corpus.dedup.keys import key_ranges
-from headwater.errors import DataError, ResourceError
+from headwater.errors import DataError, ResourceError, StorageError
 from headwater.storage import Stage, open_folder
 
 
@@ -199,3 +201,37 @@ def test_what_is_left_out_of_a_table_is_counted(tmp_path: Path, capsys: pytest.C
     left_out = read_funnel(tmp_path / "corpus")["left_out"]
     assert left_out == {"rows without text": {"count": 2, "examples": ["a.jsonl: row 2", "a.jsonl: row 3"]}}
     assert load_recipe("plain").text_field == "text"
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.txt.gz", "a.html", "a.warc"])
+def test_a_disk_that_fails_is_not_taken_for_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / name).write_text('{"text": "It stayed."}\n')
+    (tmp_path / "in" / "b.txt").write_text("The river ran.")
+    original = Path.open
+
+    def failing(path: Path, *mode: Any, **named: Any) -> Any:
+        if path.name == name and path.parent.name == "in":
+            raise OSError(errno.EIO, "Input/output error")
+        return original(path, *mode, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("headwater.storage.provenance.sha256_of", lambda path: path.name)
+        patched.setattr(Path, "open", failing)
+        with pytest.raises(StorageError, match=rf"{name} cannot be read: Input/output error"):
+            build_corpus([tmp_path / "in"], tmp_path / "corpus")
+    assert not (tmp_path / "corpus").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such a name")
+def test_a_name_that_is_not_utf8_costs_its_file_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a.txt", "caf\udce9.txt", "b.png", "c.png", "d.mp4"):
+        (tmp_path / "in" / name).write_text(f"The river {name!a}.")
+    assert main(["corpus", "build", str(tmp_path / "in"), "--out", str(tmp_path / "corpus")]) == 0
+    assert "in: skipped 4 items: 2 .png, .txt, .mp4" in capsys.readouterr().err
+    assert [document.source for document in read_documents(tmp_path / "corpus")] == ["in/a.txt"]
+    left_out = read_funnel(tmp_path / "corpus")["sources"][0]["left_out"]
+    assert sorted(left_out) == ["b.png", "c.png", "caf\ufffd.txt", "d.mp4"]

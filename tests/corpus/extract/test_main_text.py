@@ -147,7 +147,8 @@ def test_a_sentence_is_one_in_every_script() -> None:
 )
 def test_a_list_of_an_article_is_text_a_menu_is_not(page: str) -> None:
     prose = "The keeper baked twice a week, on the days when the boat brought flour and the wind allowed a fire."
-    items = "<ul class=list><li>five pounds of rye flour</li><li>salt<ul><li>from the <a href=/r>roof</a></li></ul></li></ul>"
+    item = "<li>salt<ul><li>from the <a href=/r>roof</a></li></ul></li>"
+    items = f"<ul class=list><li>five pounds of rye flour</li>{item}</ul>"
     menu = "<ul><li><a href=/>Home</a></li><li><a href=/bread>All our bread</a></li></ul>"
     lines = [
         line.strip()

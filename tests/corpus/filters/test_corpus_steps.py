@@ -93,6 +93,7 @@ def test_the_bound_on_repeated_phrases_hides_none(words: list[str], others: int)
         ("", PROSE + "\nThis article uses material from the Wikipedia article River.", "mark"),
         ("", PROSE + '\nRetrieved from "https://en.wikipedia.org/w/index.php?title=River"', "mark"),
         ("", PROSE + " I read about it on Wikipedia yesterday.", ""),
+        ("https://wiki.archlinux.org/", "Jump to: navigation, search\n" + PROSE, ""),
         ("", PROSE * 10 + " From Wikipedia, the free encyclopedia " + PROSE * 10, ""),
     ],
 )
@@ -110,6 +111,8 @@ def test_languages() -> None:
     assert english.apply(Document(id="a", text=KOREAN)) == "ko"
     assert english.apply(Document(id="a", text="12345 ... 678")) == "no text"
     assert isinstance(english.apply(Document(id="a", text="\n".join([KOREAN, PROSE, KOREAN * 9]))), str)
+    for review in ("너무 재밌었다", "아 더빙 진짜 짜증나네요 목소리", "굿ㅋㅋ"):
+        assert english.apply(Document(id="a", text=review)) == "ko"
     every = Language(())
     noted = every.apply(Document(id="a", text=KOREAN))
     assert isinstance(noted, Document)

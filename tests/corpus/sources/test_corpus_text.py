@@ -188,7 +188,7 @@ def test_a_folder_gives_its_text_files_by_name(tmp_path: Path) -> None:
         ("a.jsonl", b"", "empty"),
         ("a.csv", b"id,body\n1,one\n", 'no text column "text", only id, body'),
         ("a.jsonl.gz", gzip.compress(b'{"text": "a"}\n', mtime=0)[:-9], "ends early"),
-        ("a.txt.gz", b"not gzip", "cannot be read"),
+        ("a.txt.gz", b"\x1f\x8bnot gzip", "cannot be read"),
         ("a.parquet", b"PAR1 not really", "Parquet"),
         ("missing/a.txt", None, "does not exist"),
     ],

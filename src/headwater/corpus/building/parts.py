@@ -43,7 +43,7 @@ from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.pages import Page, holds_pages, read_pages
 from headwater.corpus.sources.text import other_encoding, read_text_file
 from headwater.corpus.task_workers import ACCOUNT, WorkerDied, WorkerProcess
-from headwater.errors import DataError, ResourceError, require_extra
+from headwater.errors import DataError, ResourceError, StorageError, require_extra
 from headwater.reading import compose, file_error, read_json
 from headwater.storage import storage_errors
 
@@ -254,7 +254,7 @@ def _pages(files: Iterable[tuple[str, Path]], task: BuildTask, funnel: Funnel) -
                 yield name, page
         except (DataError, OSError) as failed:
             error = file_error(path, failed) if isinstance(failed, OSError) else failed
-            if task.alone and not count:
+            if isinstance(error, StorageError) or (task.alone and not count):
                 raise error from None
             funnel.set_aside(name, error)
         else:

@@ -14,9 +14,10 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ from headwater.storage import (
     write_json_lines,
 )
 
-NAMED = 8  # skipped files in a note; the funnel lists more
+NAMED = 8  # kinds of skipped files in a note; the funnel lists the names
 DOCUMENTS = "documents"  # folder of the Parquet files: their readers reject a folder that also has JSON
 FUNNEL = "funnel.json"
 ASIDE = "set-aside.jsonl"
@@ -81,8 +82,10 @@ def build_corpus(
     if not stage.is_complete(progress):
         for source in opened:
             if skipped := source.skipped:
-                names = ", ".join(skipped[:NAMED]) + (", …" if len(skipped) > NAMED else "")
-                progress.note(f"{source.given}: skipped {counted(len(skipped), 'item')} of other kinds: {names}")
+                kinds = Counter(PurePath(name).suffix.lower() or name for name in skipped).most_common()
+                named = ", ".join(f"{count:,} {kind}" if count > 1 else kind for kind, count in kinds[:NAMED])
+                more = ", …" if len(kinds) > NAMED else ""
+                progress.note(f"{source.given}: skipped {counted(len(skipped), 'item')}: {named}{more}")
         tasks = tuple(task for source in opened for task in source.tasks)
         plan = BuildPlan(_parts_folder(stage, opened), config, tuple(steps), tasks)
         with storage_errors(stage.out):

