@@ -28,8 +28,6 @@ pytest.importorskip("aiohttp")
 
 import zstandard
 
-from headwater.storage import read_manifest, write_json
-
 HERE = Path(__file__).parent
 SEED = int(os.environ.get("HEADWATER_FAULTS_SEED", "20180611"))
 # Figures of time, and what follows from them, differ between any two runs.
@@ -400,14 +398,6 @@ def make_world(campaign: Campaign, sample_text: str, web: str) -> None:
         command = [*local, name] if name == "model" else [*local, "--out", name]
         ended = campaign.warm.wait(campaign.warm.start(command, world))
         assert ended.status == 0, f"{name}: {ended.output}"
-    stop_run(world / "run", world / "stopped")
-
-
-def stop_run(run: Path, stopped: Path) -> None:
-    """Copy a run as it was before its last checkpoint."""
-    shutil.copytree(run, stopped, ignore=shutil.ignore_patterns("model", "step-00000016"))
-    manifest = read_manifest(stopped).model_copy(update={"complete": False, "files": {}, "identity": ""})
-    write_json(stopped / "headwater.json", manifest.sealed().to_dict())
 
 
 def _warc_record(url: str, text: str) -> bytes:

@@ -13,7 +13,7 @@ from headwater.training.schedule import WITHOUT_FINAL_RATE, Schedule
 AdamForm = Literal["standard", "original"]
 TrainingPrecision = Literal["auto", "fp32", "bf16"]
 # Keys that change only rounding and dropout's masks of the result: a resumed run may change them.
-CHANGEABLE = {
+_CHANGEABLE = {
     *("micro_batch", "compile", "device", "shard", "recompute", "deterministic"),
     *("keep", "checkpoint_every", "checkpoint_minutes", "track"),
 }
@@ -80,4 +80,4 @@ class TrainConfig(Config):
 
     def deciding(self) -> dict[str, Any]:
         """Return the keys that decide the result, which a resumed run must not change, as plain values."""
-        return {key: value for key, value in self.to_dict().items() if key not in CHANGEABLE}
+        return {key: value for key, value in self.to_dict().items() if key not in _CHANGEABLE}

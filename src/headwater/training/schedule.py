@@ -18,7 +18,7 @@ from headwater.model import PAPER_RATE
 Schedule = Literal["cosine", "linear", "constant", "wsd", "gpt1-cosine", "gpt1-linear"]
 
 WITHOUT_FINAL_RATE: tuple[Schedule, ...] = ("constant", "gpt1-cosine", "gpt1-linear")
-DECAY_SHARE = 0.2  # the share of the updates in which the schedule "wsd" lowers the rate, at its end
+_DECAY_SHARE = 0.2  # the share of the updates in which the schedule "wsd" lowers the rate, at its end
 
 # GPT-1's width; the rate chosen here for a width of 320; the highest rate.
 PAPER_WIDTH = 768
@@ -59,7 +59,7 @@ def learning_rate_factor(
     if schedule == "constant":
         return 1.0
     if schedule == "wsd":
-        warmup_steps = max(warmup_steps, (1 - DECAY_SHARE) * steps)
+        warmup_steps = max(warmup_steps, (1 - _DECAY_SHARE) * steps)
     progress = min(1.0, max(0.0, update - warmup_steps) / max(1.0, steps - warmup_steps))
     falling = 0.5 * (1 + math.cos(math.pi * progress)) if schedule == "cosine" else 1 - progress
     return final_rate + (1 - final_rate) * falling
