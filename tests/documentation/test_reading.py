@@ -109,6 +109,12 @@ def test_a_server_shows_pictures_in_their_page() -> None:
     assert "<img" not in page
 
 
+def test_emphasis_is_closed_in_both_languages() -> None:
+    for name in documentation.names():
+        prose = re.sub(r"<pre.*?</pre>|<code>.*?</code>|<svg.*?</svg>", "", documentation.page(name), flags=re.S)
+        assert "**" not in prose, name
+
+
 def amounts(text: str) -> set[float]:
     """Return the numbers of a text: `103 million` and `1억 300만` are 103,000,000."""
     found, previous = [], 0
