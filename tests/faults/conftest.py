@@ -97,10 +97,6 @@ COMMANDS: dict[str, list[str]] = {
         *("pretrain", "--from", "../world/run@16", "--tokens", "../world/tokens", "--out", "out", "--set=steps=8"),
         *("--set=learning_rate=1e-4", *_SHORT),
     ],
-    "further": [
-        *("finetune", "--from", "../world/tuned", "--train", "../world/more.csv", "--out", "out"),
-        *("--set=steps=6", "--set=batch_size=4", "--set=checkpoint_every=1", *_FIXED),
-    ],
     "predict": ["predict", "--model", "../world/tuned", "../world/table.csv", "--out", "out.jsonl"],
     "evaluate": [
         *("evaluate", "--model", "../world/model", "--tasks", "heldout", "--data", "../world/tokens"),
@@ -370,8 +366,6 @@ def make_world(campaign: Campaign, sample_text: str, web: str) -> None:
     words = sample_text.split()
     rows = "".join(f"{' '.join(chosen.choices(words, k=8))},{chosen.choice(['sea', 'land'])}\n" for _ in range(60))
     (world / "table.csv").write_text("text,label\n" + rows.replace('"', ""))
-    new = "".join(f"{' '.join(chosen.choices(words, k=8))},{chosen.choice(['sea', 'sky'])}\n" for _ in range(20))
-    (world / "more.csv").write_text("text,label\n" + (rows + new).replace('"', ""))
     post = {"created_utc": 1_400_000_000, "subreddit": "rivers", "over_18": False}
     lines = [
         json.dumps(post | {"url": f"http://h{i % 97}.org/{i % 1500}", "score": i % 9}) + "\n" for i in range(4000)

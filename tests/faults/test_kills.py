@@ -26,7 +26,6 @@ KILLS = {
     "branch": 14,
     "lengthen": 16,
     "finetune": 16,
-    "further": 16,
     "predict": 14,
     "evaluate": 16,
     "reproduce": 14,
