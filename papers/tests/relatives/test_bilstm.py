@@ -13,6 +13,7 @@ from headwater.inference import load
 from headwater.model import IGNORE, build_model, load_model, padding_mask, preset, save_model
 from headwater.pretraining import TokenBatch
 from headwater_papers.relatives.bilstm import both_directions
+from headwater_papers.relatives.frozen import layer_outputs
 
 TINY = {"vocabulary": 50, "context": 16, "width": 8, "units": 12}
 
@@ -59,7 +60,7 @@ def test_padding_changes_nothing() -> None:
     with torch.no_grad():
         layers: list[torch.Tensor] = []
         padded = model.hidden(ids, mask=padding_mask(lengths, 9), layers=layers)
-        assert len(layers) == model.config.layer_outputs
+        assert len(layers) == layer_outputs(model)
         assert {layer.shape[2] for layer in layers} == {model.config.output_width}
         for row, length in enumerate(lengths.tolist()):
             alone = model.hidden(ids[row : row + 1, :length])

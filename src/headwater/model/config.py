@@ -73,8 +73,6 @@ class Architecture:
     """Whether a position sees only earlier ones, unless `attention` is full."""
     directions: int = 1
     """2: hidden states are twice as wide, and each token is predicted twice."""
-    keeps_layers: bool = True
-    """Whether the outputs of all layers can be mixed, not only those of the last."""
     network: str = ""
     """Where its class of inference is, "package.module:Class": a `headwater.inference.Network`, which is made with
     (model, precision) and does not share its memory. Without one, the backends of the Transformer run it."""
@@ -277,11 +275,6 @@ class ModelConfig(Config):
     def output_width(self) -> int:
         """Width of the hidden states that heads read."""
         return architecture_of(self).directions * self.width
-
-    @property
-    def layer_outputs(self) -> int:
-        """Layer outputs of a position in a mixture: h_0 and each layer's; an LSTM's h_0 and last layer's."""
-        return self.layers + 1 if architecture_of(self).keeps_layers else 2
 
 
 def build_model(config: ModelConfig, *, seed: int | None = None, device: str = "cpu") -> Model:

@@ -28,7 +28,6 @@ def register() -> None:
     lstm = Architecture(
         "headwater_papers.relatives.lstm:LSTM",
         is_recurrent=True,
-        keeps_layers=False,
         network="headwater_papers.relatives.lstm_network:RecurrentNetwork",
     )
     lstm.register("lstm", _LSTM_PRESETS)

@@ -38,6 +38,14 @@ class FeatureHead(nn.Linear):
         return torch.einsum("stlw,l->stw", outputs.float(), weights)
 
 
+@torch.no_grad()
+def layer_outputs(model: Model) -> int:
+    """Return how many outputs of a position a base has: its token rows, and those of its layers."""
+    outputs: list[Tensor] = []
+    model.eval().hidden(torch.zeros(1, 1, dtype=torch.long, device=model.tokens.weight.device), layers=outputs)
+    return len(outputs)
+
+
 class FrozenTaskModel(TaskModel):
     """A frozen language model, and a head over a mixture of its layers."""
 
@@ -50,11 +58,10 @@ class FrozenTaskModel(TaskModel):
         """delimiter: the id of the token between two texts."""
         generator = torch.Generator().manual_seed(seed + 1)  # the linear layer has the seed itself
         read = RecurrentReader(model.config.output_width, 1 if task == "classify" else 2, generator)
-        head = FeatureHead(model.config.layer_outputs, read, outputs)
+        head = FeatureHead(layer_outputs(model), read, outputs)
         super().__init__(model, task, outputs, dropout=dropout, seed=seed, head=head, delimiter=delimiter)
-        with (
-            torch.no_grad()
-        ):  # an untrained reader's output is small: with the base's deviation it would learn slowly
+        with torch.no_grad():
+            # An untrained reader's output is small: with the base's deviation it would learn slowly.
             head.weight *= read.features**-0.5 / model.config.init_deviation
         self.model.requires_grad_(False).eval()
 
