@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("benchmarks", "docs", "examples", "papers", "recipes", "src", "tests", "tools")
-NAMED = re.compile(rf"(?<![\w./~$}}-])(?:{'|'.join(FOLDERS)})/[\w./-]*\w/?")
+NAMED = re.compile(rf"(?<![\w./~$}}-])(?:{'|'.join(FOLDERS)})/[\w./@-]*\w/?")
 READ = ("*.md", "docs/**/*.md", "examples/**/*.*", "src/**/*.py", "src/**/*.toml", "src/**/*.md", "tools/*.py")
 READ += ("benchmarks/*.py", "papers/**/*.py", "papers/**/*.toml", "papers/*.md")
 PLACEHOLDER = re.compile(r"(?:^|/)[A-Z]{3,}(?=[./]|$)|^examples/s$")  # a name to fill in; a rate
