@@ -110,7 +110,7 @@ def test_a_server_shows_pictures_in_their_page() -> None:
 
 
 def test_emphasis_is_closed_in_both_languages() -> None:
-    for name in documentation.names():
+    for name in documentation.files():
         prose = re.sub(r"<pre.*?</pre>|<code>.*?</code>|<svg.*?</svg>", "", documentation.page(name), flags=re.S)
         assert "**" not in prose, name
 
