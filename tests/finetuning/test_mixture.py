@@ -319,10 +319,14 @@ def test_many_rows_choose_on_validation_rows_and_linear_models_are_bounded(
     for module in ("fit", "parts"):
         monkeypatch.setattr(f"headwater.finetuning.learning.{module}.POLICY", small)
     rows, _ = reviews(120, wrong=12)
+    rows = [Raw((f"{row.segments[0]} {'and a plot ' * 30}",), row.label, row.row) for row in rows]  # shortened
     config = FinetuneConfig.build({"recipe": "auto", "epochs": 1})
     metrics = finetune(config, tmp_path / "m", model=base, train=table(tmp_path / "t.csv", rows))
     assert metrics["counts"] == {"train": 108, "validation": 12}
     assert not metrics["cross_validated"]
+    for part, count in metrics["counts"].items():
+        part = part.replace("train", "training")
+        assert any(note.startswith(f"{part}: {count} of {count} rows are longer") for note in metrics["notes"])
     assert any(line.endswith("without 72 of the others") for line in metrics["summary"])
     assert predict_file(tmp_path / "m", tmp_path / "t.csv", tmp_path / "p.csv")["accuracy"] > 0.6
 

@@ -227,7 +227,9 @@ def encode(
         sample_weight = sample_weight[[places[id(row)] for row in train.rows]]
     weights = np.ones(len(seen), np.float32)
     weights[:count] = row_weights(config, seen.targets[:count], parts.labels, sample_weight)
-    notes = [*parts.notes, *truncation("training", train.rows, seen)]
+    notes = [*parts.notes, *truncation("training", train.rows, seen.cut[:count])]
+    if validation is not None and chooses:
+        notes += truncation("validation", validation.rows, seen.cut[count:])
     return Examples(
         replace(parts, notes=notes),
         base,

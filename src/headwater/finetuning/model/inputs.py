@@ -282,12 +282,12 @@ def _texts(row: Raw, spaced: bool) -> Iterable[str]:
         yield f" {text}" if spaced and place == 1 and text and row.segments[0] else text
 
 
-def truncation(part: str, rows: Sequence[Raw], encoded: Encoded) -> list[str]:
-    """Return what to say of the rows of a part that were shortened."""
-    shortened = np.flatnonzero(encoded.cut)
+def truncation(part: str, rows: Sequence[Raw], cut: npt.NDArray[np.int32]) -> list[str]:
+    """Return what to say of the rows of a part that lost tokens; cut: (rows,) how many."""
+    shortened = np.flatnonzero(cut)
     if not len(shortened):
         return []
     return [
         f"{part}: {len(shortened):,} of {len(rows):,} rows are longer than the model's context and were "
-        f"shortened, by {encoded.cut.sum():,} tokens in all; the first is row {rows[shortened[0]].row:,}"
+        f"shortened, by {cut.sum():,} tokens in all; the first is row {rows[shortened[0]].row:,}"
     ]
