@@ -182,7 +182,7 @@ def test_what_the_system_refuses_is_one_line(
     if Path("/proc/self/mem").exists():  # a file that exists and cannot be read, not even by root
         (tmp_path / "a.txt").symlink_to("/proc/self/mem")
         assert main(command) == 1
-        assert "a.txt cannot be read: Input/output error.\n" in capfd.readouterr().err
+        assert "a.txt cannot be read: Input/output error. Check the disk" in capfd.readouterr().err
 
     def refused(*unused: object, **options: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", "/root/secret")
