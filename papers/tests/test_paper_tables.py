@@ -59,7 +59,7 @@ _SCORES = {
     for value in row
     if isinstance(value, int | float) and value != int(value)
 }
-_OWN = {0.25, 0.6, 0.8, 0.99, 1.02, 3.5}  # a random guess among four, a version, widths, a power, a level
+_OWN = {0.25, 0.6, 0.8, 0.99, 1.02, 3.5, 6.4}  # a random guess among four, a version, widths, a power, a level
 _PLACE = re.compile(
     r"(sections?|tables?|figures?|equations?|appendix) (\d+(\.\d+)*)((,| and| to|, left| on)+ (\d+(\.\d+)*))*"
 )
