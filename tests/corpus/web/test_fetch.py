@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import tracemalloc
-from collections import defaultdict
+from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from itertools import pairwise
@@ -38,8 +38,10 @@ from headwater.corpus import (
 )
 from headwater.corpus.web.addresses import is_public
 from headwater.corpus.web.crawl_log import JOURNAL
-from headwater.corpus.web.queues import HostQueues, RobotsFile
-from headwater.corpus.web.visit import retry_after
+from headwater.corpus.web.fetch import _Fetch
+from headwater.corpus.web.queues import HostQueues, RobotsFile, WaitingLink
+from headwater.corpus.web.urls import host_of
+from headwater.corpus.web.visit import Visitor, retry_after
 from headwater.errors import FolderError, UsageError
 from headwater.storage import open_folder
 
@@ -267,7 +269,7 @@ def test_links_wait_by_host_and_those_with_most_come_first(tmp_path: Path) -> No
     hosts = list(iter(queues.next_host, None))
     assert [host.host for host in hosts] == ["giant", "a", "b"]
     assert all(map(queues.take, hosts))
-    giant, first, second = ([url for url, attempts in host.waiting] for host in hosts)
+    giant, first, second = ([link.url for link in host.waiting] for host in hosts)
     assert (giant, first, second) == ([f"g{number}" for number in range(7)], ["a0", "a1"], ["b0", "b1"])
     assert queues.robots("http://a") is None
     file = RobotsFile(3.5, 1, b"User-agent: *")
@@ -331,6 +333,26 @@ def test_redirects_from_many_hosts_reach_a_host_one_at_a_time(tmp_path: Path, we
     begins = sorted(begin for host, _, begin, *_ in web.visits if host == "a")
     assert len(begins) == 5  # with robots.txt
     assert min(later - sooner for sooner, later in pairwise(begins)) >= 0.15
+
+
+def test_a_redirect_to_a_busy_host_waits_there_not_in_its_visit(
+    tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some hundred links that redirect to one host held all places of the crawl until it had served them."""
+    moved: list[tuple[str, int]] = []
+    move = _Fetch._move
+
+    def counted(crawl: _Fetch, link: WaitingLink, visitor: Visitor) -> None:
+        move(crawl, link, visitor)
+        moved.append((link.url, len(crawl._hosts[host_of(link.hops[-1])].waiting)))
+
+    monkeypatch.setattr(_Fetch, "_move", counted)
+    urls = [web.url(f"host-{i}", f"/to-a-{i}") for i in range(4)]
+    assert fetch(make_links(tmp_path, urls), tmp_path / "pages", hosts=4, delay=0.2)["pages"] == 4
+    assert max(waiting for _, waiting in moved) >= 2
+    assert len({url for url, _ in moved}) == len(moved) == 3
+    requested = Counter(path for host, path, *_ in web.visits if host != "a" and path != "/robots.txt")
+    assert set(requested.values()) == {1}, "the redirect itself is not requested again"
 
 
 def test_a_host_is_revisited_only_after_its_retry_after(tmp_path: Path, web: Any) -> None:

@@ -25,9 +25,9 @@ from headwater.config import Config
 from headwater.corpus.sources.pages import PAGE_BYTES
 from headwater.corpus.web.crawl_log import JOURNAL, CrawlLog
 from headwater.corpus.web.links import read_links
-from headwater.corpus.web.queues import HostLinks, HostQueues
+from headwater.corpus.web.queues import HostLinks, HostQueues, WaitingLink
 from headwater.corpus.web.urls import canonical_url, host_of
-from headwater.corpus.web.visit import Refused, Visitor, require_packages
+from headwater.corpus.web.visit import Moved, Refused, Visitor, require_packages
 from headwater.errors import DataError, FolderError, resumable
 from headwater.reading import read_json
 from headwater.storage import INTERACTIVE, Progress, Stage, folder_lock, storage_errors, write_json
@@ -168,8 +168,12 @@ class _Fetch:
     def _begin_host(self, visitor: Visitor) -> bool:
         """Schedule the next host of the queues; return whether one is due now."""
         while len(self._hosts) < _BEGUN and (links := self._queues.next_host()):
+            begun = self._hosts.get(links.host)  # by redirects
             self._hosts[links.host] = links
-            self._schedule(links.host, visitor)
+            if begun is None:
+                self._schedule(links.host, visitor)
+            else:
+                links.waiting = begun.waiting
             if self._is_due():
                 return True
         return False
@@ -179,22 +183,26 @@ class _Fetch:
         host = self._hosts[name]
         self._queues.take(host)
         waiting = host.waiting
-        url, attempts = waiting.popleft()
+        link = waiting.popleft()
+        url, attempts, hops = link
         if self._failures[name] >= self._config.failures:
             self._log.refuse(url, "host gave no answer")
         else:
             try:
-                page = await visitor.visit(url)
+                page = await visitor.visit(url, hops)
                 self._failures.pop(name, None)
                 self._log.add(url, page)
+            except Moved as moved:  # this host's other links need not wait
+                self._failures.pop(name, None)
+                self._move(link._replace(hops=moved.hops), visitor)
             except Refused as refusal:
                 if refusal.temporary and attempts < self._config.retries:
                     # Retry later. If a redirect led to another host, this host's other links need not wait.
                     if refusal.host == name or not self._queues.take(host):
                         visitor.postpone(name, self._config.back_off * 4**attempts)
-                        waiting.appendleft((url, attempts + 1))
+                        waiting.appendleft(link._replace(attempts=attempts + 1))
                     else:
-                        waiting.append((url, attempts + 1))
+                        waiting.append(link._replace(attempts=attempts + 1))
                 else:
                     if refusal.no_answer:
                         self._failures[name] += 1
@@ -205,12 +213,20 @@ class _Fetch:
                     else:
                         self._log.refuse(url, refusal.outcome)
         self._progress.advance(self._log.links, pages=self._log.pages, hosts=self._visits)
-        if self._queues.take(host):
+        if self._queues.take(self._hosts[name]):  # it may have got more meanwhile
             self._schedule(name, visitor)
         else:
             del self._hosts[name]
         self._visits -= 1
         self._changed.set()
+
+    def _move(self, link: WaitingLink, visitor: Visitor) -> None:
+        """Let a link wait with those of the host that it was redirected to."""
+        name = host_of(link.hops[-1])
+        if name not in self._hosts:
+            self._hosts[name] = HostLinks(name, 1, 0)
+            self._schedule(name, visitor)
+        self._hosts[name].waiting.append(link)
 
     def _schedule(self, name: str, visitor: Visitor) -> None:
         self._order += 1

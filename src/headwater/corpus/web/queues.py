@@ -31,14 +31,22 @@ CREATE TABLE robots (origin TEXT PRIMARY KEY, until REAL, failed INTEGER, body B
 """
 
 
+class WaitingLink(NamedTuple):
+    """A link, its previous attempts, and the URLs of the redirects that led from it to this host."""
+
+    url: str
+    attempts: int = 0
+    hops: tuple[str, ...] = ()
+
+
 @dataclass
 class HostLinks:
-    """The links of one host: the numbers of the first and the last on disk, and (link, previous attempts) here."""
+    """The links of one host: the numbers of the first and the last on disk, and the next ones."""
 
     host: str
     first: int
     last: int
-    waiting: deque[tuple[str, int]] = field(default_factory=deque)
+    waiting: deque[WaitingLink] = field(default_factory=deque)
 
 
 class RobotsFile(NamedTuple):
@@ -79,8 +87,9 @@ class HostQueues:
         """Read more links of a host if none is in memory; return whether one waits."""
         if not host.waiting and host.first <= host.last:
             with _storage():
-                query = "SELECT url, 0 FROM links WHERE rowid BETWEEN ? AND ? ORDER BY rowid LIMIT ?"
-                host.waiting.extend(self._database.execute(query, (host.first, host.last, _TAKEN)))
+                query = "SELECT url FROM links WHERE rowid BETWEEN ? AND ? ORDER BY rowid LIMIT ?"
+                rows = self._database.execute(query, (host.first, host.last, _TAKEN))
+                host.waiting.extend(WaitingLink(*row) for row in rows)
             host.first += len(host.waiting)
         return bool(host.waiting)
 

@@ -56,6 +56,14 @@ class Refused(Exception):
     host: str = ""
 
 
+class Moved(Exception):
+    """A visit was redirected by `hops` to a host that others visit: it goes on when that host is free."""
+
+    def __init__(self, hops: tuple[str, ...]) -> None:
+        super().__init__(hops)
+        self.hops = hops
+
+
 @dataclass(frozen=True, slots=True)
 class Fetched:
     """A page: its URL after redirects, status line, headers, and unpacked body; or another answer without a body.
@@ -134,19 +142,20 @@ class Visitor:
         gate = self._gates.setdefault(host, _Gate())
         gate.free_at = max(gate.free_at, time.monotonic() + seconds)
 
-    async def visit(self, url: str) -> Fetched:
-        """Return the page of a link; raises Refused with the outcome if there is none."""
-        seen = set()
-        for _ in range(self._config.redirects + 1):
-            if url in seen:
-                raise Refused("redirect loop")
-            seen.add(url)
+    async def visit(self, url: str, hops: tuple[str, ...] = ()) -> Fetched:
+        """Return the page of a link, from the last of the redirects `hops` on.
+
+        Raises Refused with the outcome if there is none, Moved if a redirect leads to a host that is busy.
+        """
+        chain = [url, *hops]
+        while len(chain) <= self._config.redirects + 1:
+            url = chain[-1]
             try:
                 delay = await self._allowed_delay(url)
                 answer = await self._get(url, self._config.page_bytes, delay, pages_only=True)
             except Refused as refusal:
                 refusal.host = host_of(url)
-                refusal.no_answer = refusal.no_answer and len(seen) == 1  # else the link's own host answered
+                refusal.no_answer = refusal.no_answer and len(chain) == 1  # else the link's own host answered
                 raise
             if answer.status not in _REDIRECTS:
                 if answer.status != 200:
@@ -154,10 +163,19 @@ class Visitor:
                     temporary = patient and answer.status in _TEMPORARY
                     raise Refused(f"status {answer.status}", temporary=temporary, host=host_of(url))
                 return answer
-            url = _target(url, answer.location)
-            if not url:
+            target = _target(url, answer.location)
+            if not target:
                 raise Refused("redirect to no http(s) URL")
+            if target in chain:
+                raise Refused("redirect loop")
+            chain.append(target)
+            if host_of(target) != host_of(url) and self._is_busy(host_of(target)):
+                raise Moved(tuple(chain[1:]))
         raise Refused("too many redirects")
+
+    def _is_busy(self, host: str) -> bool:
+        gate = self._gates.get(host)
+        return gate is not None and (gate.lock.locked() or gate.free_at > time.monotonic())
 
     async def _allowed_delay(self, url: str) -> float:
         """Return the host's delay after a visit; raise Refused unless robots.txt allows the URL."""
