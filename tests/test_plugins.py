@@ -58,7 +58,7 @@ def test_a_missing_distribution_is_named(
 ) -> None:
     monkeypatch.setattr("headwater.cli.main.plugins", dict)
     assert main(["reproduce", "--list"]) == 1
-    assert "pip install headwater-papers" in capfd.readouterr().err
+    assert "pip install ./papers" in capfd.readouterr().err
     monkeypatch.setattr("headwater.evaluation.tasks.plugins", lambda group: {})
     all_tasks.cache_clear()
     try:

@@ -36,14 +36,14 @@ def description(path: Path, name: str) -> str:
     body, lines = ast.parse(text).body, text.splitlines()
     body += [inner for node in body if isinstance(node, ast.If) for inner in node.body]
     for node, following in zip(body, [*body[1:], None], strict=True):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
-            return first_sentence(ast.get_docstring(node))
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name and ast.get_docstring(node):
+            return first_sentence(ast.get_docstring(node))  # an overload has none
         if isinstance(node, ast.Assign | ast.AnnAssign) and name in assigned(node):
             if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
                 return first_sentence(str(following.value.value))
             trailing = lines[(node.end_lineno or node.lineno) - 1].partition("  # ")[2]
             first = node.lineno - 1
-            while first and lines[first - 1].startswith("#"):
+            while first and lines[first - 1].lstrip().startswith("#"):
                 first -= 1
             comment = trailing or " ".join(line.lstrip("# ") for line in lines[first : node.lineno - 1])
             return first_sentence(comment) or shown(node.value)

@@ -23,6 +23,7 @@ CORPUS_STEPS = "headwater.corpus_steps"
 RECIPES = "headwater.recipes"
 TASKS = "headwater.tasks"
 PAPERS = "headwater-papers"
+INSTALL_PAPERS = "pip install ./papers, in the folder of a clone of Headwater"
 # The commands of headwater-papers, its architectures, and the benchmarks of its zero-shot tasks.
 OPTIONAL = {"finetune-sets", "reproduce"}
 OPTIONAL_ARCHITECTURES = {"bilstm", "lstm"}
@@ -72,4 +73,4 @@ def register_plugins() -> None:
 
 def not_installed(what: str) -> ResourceError:
     """Return the error about something that belongs to headwater-papers."""
-    return ResourceError(f"{what} belongs to {PAPERS}, which is not installed", repair=f"pip install {PAPERS}")
+    return ResourceError(f"{what} belongs to {PAPERS}, which is not installed", repair=INSTALL_PAPERS)

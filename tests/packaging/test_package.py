@@ -58,8 +58,12 @@ def test_a_package_declares_every_file_next_to_its_code(name: str) -> None:
 
 
 def test_every_import_is_of_a_declared_package() -> None:
-    project = settings()["project"]
-    texts = [*project["dependencies"], *(t for extra in project["optional-dependencies"].values() for t in extra)]
+    project, build = settings()["project"], settings()["build-system"]
+    texts = [
+        *build["requires"],
+        *project["dependencies"],
+        *(t for extra in project["optional-dependencies"].values() for t in extra),
+    ]
     declared = {canonicalize_name(Requirement(text).name) for text in texts}
     owners = importlib.metadata.packages_distributions()
     wrong = set()

@@ -172,7 +172,7 @@ def _compare(a: Path, b: Path, *, as_json: bool) -> None:
 
 def _list(names: list[str], data: list[Path], as_json: bool) -> None:
     from headwater.evaluation import DataFiles, all_tasks, missing_benchmarks, select
-    from headwater.plugins import PAPERS
+    from headwater.plugins import INSTALL_PAPERS, PAPERS
 
     tasks = select(names) if names else list(all_tasks().values())
     located, missing = DataFiles(data).locate_tasks(tasks)
@@ -194,5 +194,5 @@ def _list(names: list[str], data: list[Path], as_json: bool) -> None:
     content: dict[str, Any] = {"protocols": listed}
     if not names and (absent := missing_benchmarks()):
         content["not installed"] = {PAPERS: absent}
-        lines += ["", f"{PAPERS} has {', '.join(absent)}. It is not installed: pip install {PAPERS}"]
+        lines += ["", f"{PAPERS} has {', '.join(absent)}. It is not installed: {INSTALL_PAPERS}"]
     emit(content, as_json=as_json, text="\n".join(lines))

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from headwater.model.transformer import Transformer
 
+    # A transformer; a model of another architecture has the same calls.
     Model: TypeAlias = Transformer
 
 Faithful = Literal["code", "paper"]
