@@ -127,8 +127,11 @@ def _tuned(
     """Return the folder of a fine-tuned model, its configuration, its metrics, and the folder of its rows."""
     rows = sample_set(laboratory, benchmark)
     model = base or laboratory.model(variant.model, seed)
+    recipe = dict(laboratory.scale.labelled.recipe)
+    if "steps" in variant.changes:
+        recipe.pop("epochs", None)  # only one of them sets the length
     config = FinetuneConfig.build(
-        laboratory.scale.labelled.recipe,
+        recipe,
         _benchmark(benchmark).fine_tuning | {"seed": seed},
         variant.changes,
         {} if layers is None else {"transfer_layers": layers},
