@@ -292,8 +292,9 @@ def test_a_stopped_cross_validation_resumes(base: Path, tmp_path: Path, monkeypa
     monkeypatch.setattr(fit_module, "train_task", stopping)
     with pytest.raises(Stop):
         finetune(config, tmp_path / "stopped", model=base, train=train)
+    (tmp_path / "stopped" / "folds" / "1.npy").write_bytes(b"")  # killed while it wrote
     assert finetune(config, tmp_path / "stopped", model=base, train=train) == whole
-    assert len(trained) == 3 + 1 + 1  # two folds, stopped, the other fold, all rows
+    assert len(trained) == 3 + 2 + 1  # two folds, stopped, the second again and the third, all rows
     assert content_of(tmp_path / "stopped") == content_of(tmp_path / "whole")
     assert not (tmp_path / "stopped" / "folds").exists()
 
@@ -327,7 +328,7 @@ def test_many_rows_choose_on_validation_rows_and_linear_models_are_bounded(
     for part, count in metrics["counts"].items():
         part = part.replace("train", "training")
         assert any(note.startswith(f"{part}: {count} of {count} rows are longer") for note in metrics["notes"])
-    assert any(line.endswith("without 72 of the others") for line in metrics["summary"])
+    assert any(line.endswith("without 68 of the others") for line in metrics["summary"])
     assert predict_file(tmp_path / "m", tmp_path / "t.csv", tmp_path / "p.csv")["accuracy"] > 0.6
 
 

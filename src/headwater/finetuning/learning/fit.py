@@ -14,6 +14,7 @@ features.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ from headwater.finetuning.learning.linear import (
     fit_path,
     logits_of,
     probabilities_of,
+    sampled,
 )
 from headwater.finetuning.learning.parts import Part, Parts
 from headwater.finetuning.learning.train import Reporter, Training, row_weights, train_task
@@ -223,10 +225,13 @@ def encode(
         splits = [(np.flatnonzero(fold != n), np.flatnonzero(fold == n)) for n in range(POLICY.folds)]
     else:
         splits = [(np.arange(count), np.arange(count, len(seen)))]
+    learned = train.rows
+    if parts.split_off and chooses and validation is not None:  # in the end these are learned from, too
+        learned = [*train.rows, *validation.rows]
     if sample_weight is not None:
-        sample_weight = sample_weight[[places[id(row)] for row in train.rows]]
+        sample_weight = sample_weight[[places[id(row)] for row in learned]]
     weights = np.ones(len(seen), np.float32)
-    weights[:count] = row_weights(config, seen.targets[:count], parts.labels, sample_weight)
+    weights[: len(learned)] = row_weights(config, seen.targets[: len(learned)], parts.labels, sample_weight)
     notes = [*parts.notes, *truncation("training", train.rows, seen.cut[:count])]
     if validation is not None and chooses:
         notes += truncation("validation", validation.rows, seen.cut[count:])
@@ -284,7 +289,8 @@ def fit(examples: Examples, config: FinetuneConfig, reporter: Reporter | None = 
         member.model for name, member in finished.items() if isinstance(member, TaskModel) and name != "probe"
     ]
     base = (tuned or [examples.base.model])[0]
-    pooled = next((one.choice.features for one in candidates.values() if one.features and one.choice), "mean")
+    choices = (one.choice for name, one in candidates.items() if name != "tfidf")
+    pooled = next((choice.features for choice in choices if choice), "mean")
     description = TaskDescription(
         task=config.task,
         labels=labels,
@@ -341,8 +347,8 @@ def _measured(
 
 
 def _linear_rows(places: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-    """Return the places that a linear model learns from: of very many evenly spaced ones."""
-    return places[:: -(-len(places) // POLICY.linear_rows) or 1]
+    """Return the places that a linear model learns from: of very many a sample."""
+    return sampled(places, POLICY.linear_rows)
 
 
 def _learn_tfidf(
@@ -395,7 +401,7 @@ def _lines(
     A line is a row or, of a choice, an answer: whether it is the right one.
     """
     at = np.searchsorted
-    targets, weights = examples.labels.probabilities(examples.seen)[used], examples.weights[used]
+    targets, weights = examples.labels.probabilities(examples.seen.take(used)), examples.weights[used]
     if examples.labels.target != "answer":
         return (lambda places: at(used, places)), targets, weights
     counts = np.array([len(row) - 2 for row in texts])
@@ -423,7 +429,7 @@ def _learn_probe(
     )
     reader = PooledModel(base.model, config.task, labels.outputs).to(base.model.tokens.weight.device)
     features = reader.read_features(seen.take(used) if len(used) < len(seen) else seen, poolings(base))
-    targets, weights = labels.probabilities(seen)[used], examples.weights[used]
+    targets, weights = labels.probabilities(seen.take(used)), examples.weights[used]
     width = next(iter(features.values())).shape[1]
     splits = [
         (np.searchsorted(used, np.intersect1d(_linear_rows(learn), used)), np.searchsorted(used, held))
@@ -531,7 +537,8 @@ def _fold(
     """Return the probabilities of a fold's rows by LP-FT without them, from a file of the run if it is there."""
     path = None if reporter.out is None else reporter.out / FOLDERS / f"{number}.npy"
     if path is not None and path.is_file():
-        return np.asarray(np.load(path), np.float32)
+        with suppress(ValueError, EOFError):  # of a process that was killed while it wrote
+            return np.asarray(np.load(path), np.float32)
     model, _ = _tune(examples, config, probe, learn, None, Reporter())
     shares = model.predict(examples.seen.take(left), examples.labels)[0]
     if path is not None:

@@ -61,6 +61,13 @@ class LinearChoice:
     loss: float
 
 
+def sampled(places: npt.NDArray[np.intp], most: int) -> npt.NDArray[np.intp]:
+    """Return at most so many of the places, drawn at random, in their order: the same ones for as many places."""
+    if len(places) <= most:
+        return places
+    return places[np.sort(np.random.default_rng(len(places)).choice(len(places), most, replace=False))]
+
+
 def choose_linear(
     features: Mapping[Any, Any],
     targets: Floats,
@@ -185,11 +192,11 @@ def _regression(features: Any, targets: Floats, weights: Floats, strength: float
     from sklearn.linear_model import LogisticRegression
 
     random.setstate(state)
-    rows, outputs = np.nonzero(targets)
+    rows, outputs = np.nonzero(targets * weights[:, None])
     present = np.unique(outputs)
     weight = np.zeros((targets.shape[1], features.shape[1]), np.float32)
     bias = np.full(targets.shape[1], _ABSENT, np.float32)
-    if len(present) == 1:
+    if len(present) < 2:
         bias[present] = 0
         return LinearWeights(weight, bias)
     size = features.nnz if issparse(features) else features.size

@@ -64,19 +64,30 @@ class Parts:
     def divided(self, config: FinetuneConfig, *, crossed: bool) -> Parts:
         """Return this with folds if the rows are few and may be `crossed`, else with validation rows.
 
-        Copies of a text stay together. Explicit `validation_share` holds rows out in any case.
+        Copies of a text stay together. Rows of too few texts for folds are split. Explicit `validation_share`
+        holds rows out in any case.
         """
         train, parts = self.train, self
         few = crossed and POLICY.is_few(len(train.rows), self.labels.outputs)
         share = config.validation_share
+
+        def split_off() -> Parts:
+            sides = split(
+                train.rows,
+                train.targets,
+                self.labels,
+                share=share or POLICY.held_out_share(len(train.rows)),
+                seed=config.seed,
+                name=train.name,
+            )
+            return replace(self, train=train.take(sides[0]), validation=train.take(sides[1]), split_off=True)
+
         if self.validation is None and (share is not None or not few):
-            share = share or POLICY.held_out_share(len(train.rows))
-            sides = split(train.rows, train.targets, self.labels, share=share, seed=config.seed, name=train.name)
-            parts = replace(self, train=train.take(sides[0]), validation=train.take(sides[1]), split_off=True)
-        if not few:
-            return parts
-        fold = folds(parts.train.rows, parts.train.targets, config.seed, POLICY.folds)
-        return parts if fold is None else replace(parts, fold=fold)
+            parts = split_off()
+        fold = folds(parts.train.rows, parts.train.targets, config.seed, POLICY.folds) if few else None
+        if fold is not None:
+            return replace(parts, fold=fold)
+        return split_off() if parts.validation is None else parts  # too few texts for folds
 
 
 def read(config: FinetuneConfig, files: Mapping[str, Path | None], progress: Progress) -> Parts:

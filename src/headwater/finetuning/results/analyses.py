@@ -18,7 +18,7 @@ import numpy.typing as npt
 from headwater.display import counted
 from headwater.finetuning.learning.config import POLICY, FinetuneConfig, Recipe
 from headwater.finetuning.learning.fit import Examples, Fitted, learn_baseline
-from headwater.finetuning.learning.linear import TFIDF_STRENGTHS, choose_linear
+from headwater.finetuning.learning.linear import TFIDF_STRENGTHS, choose_linear, sampled
 from headwater.finetuning.learning.train import Training
 from headwater.finetuning.model.fine_tuned import FineTuned, decide
 from headwater.finetuning.model.mixture import pool
@@ -394,14 +394,14 @@ def _judged(
     if fitted.tfidf is None:
         return None
     rows = examples.parts.train.rows
-    places = np.arange(len(rows))[:: -(-len(rows) // POLICY.doubted_rows)]
+    places = sampled(np.arange(len(rows)), POLICY.doubted_rows)
     sample, targets, labels = [rows[place] for place in places], examples.seen.targets[places], examples.labels
     fold = folds(sample, targets, config.seed, POLICY.folds)
     if fold is None:
         return None
     splits = [(np.flatnonzero(fold != n), np.flatnonzero(fold == n)) for n in range(POLICY.folds)]
     held = np.concatenate([part for _, part in splits])
-    wanted, weights = labels.probabilities(examples.seen)[places], examples.weights[places]
+    wanted, weights = labels.probabilities(examples.seen.take(places)), examples.weights[places]
     matrices: list[tuple[Any, Sequence[float]]] = []
     names: tuple[MemberName, ...] = ("tfidf", "probe")
     for name in names:

@@ -23,9 +23,10 @@ from headwater.reading import compose, copy_key
 _HALF = 0.5
 
 
-def keys_of(rows: Iterable[Raw]) -> list[str]:
-    """Return a key of each row that copies of its texts share."""
-    return ["\x1f".join(map(copy_key, row.segments)) for row in rows]
+def keys_of(rows: Iterable[Raw], *, in_order: bool = True) -> list[str]:
+    """Return a key of each row that copies of its texts share; without `in_order` also a pair's other order."""
+    keys = ([*map(copy_key, row.segments)] for row in rows)
+    return ["\x1f".join(sorted(key) if len(key) == 2 and not in_order else key) for key in keys]
 
 
 def balance(rows: Sequence[Raw], targets: npt.NDArray[np.float64], labels: Labels) -> dict[str, int]:
@@ -88,10 +89,13 @@ def split(
 
 
 def _copies(rows: Sequence[Raw], places: Iterable[int]) -> list[list[int]]:
-    """Return the places in groups of copies, in the order in which these first come."""
+    """Return the places in groups of copies, in the order in which these first come.
+
+    A pair of texts is a copy of the pair in the other order: some models read them alike.
+    """
     places = list(places)
     groups: defaultdict[str, list[int]] = defaultdict(list)
-    for place, key in zip(places, keys_of(rows[place] for place in places), strict=True):
+    for place, key in zip(places, keys_of((rows[place] for place in places), in_order=False), strict=True):
         groups[key].append(place)
     return [*groups.values()]
 
