@@ -99,15 +99,15 @@ CLASSES = {
 # The figures of the front page: what a user gets, and from what they would use instead. In English and in Korean.
 _HEADS = ("| what you get | here | instead |", "| 얻는 것 | 여기서는 | 대신 쓸 만한 것 |")
 _SHAKESPEARE = (
-    "[Own text](docs/tutorials/own-text.md#a-minute-on-a-small-text): bits a character on the last tenth of tiny "
+    "[Own text](docs/tutorials/own-text.md#a-minute-on-a-small-text): bits per character on the last tenth of tiny "
     "Shakespeare after {seconds:.0f} s on two cores; lower is better",
     "[내 글](docs/tutorials/own-text.ko.md#작은-글로-1분-동안): 코어 두 개로 {seconds:.0f}초 학습한 뒤 "
     "tiny Shakespeare 마지막 10분의 1에서 글자당 비트 수(낮을수록 좋음)",
 )
-_MINI = ("`--from gpt2-mini`, which has read other plays of his", "다른 희곡을 이미 읽은 `--from gpt2-mini`")
+_MINI = ("`--from gpt2-mini`, pre-trained on other plays of his", "다른 희곡을 이미 읽은 `--from gpt2-mini`")
 _SCRATCH = ("from scratch, {seconds:.0f} s", "처음부터 {seconds:.0f}초")
 _LABELS = (
-    "[Own labels](docs/tutorials/ten-minutes.md): accuracy on {name} from {rows} rows a class",
+    "[Own labels](docs/tutorials/ten-minutes.md): accuracy on {name} from {rows} rows per class",
     "[내 라벨](docs/tutorials/ten-minutes.ko.md): 클래스마다 {rows}행으로 학습한 {name}의 정확도",
 )
 _SETS = {"sst2": ("SST-2", "SST-2"), "korean": ("Korean reviews", "한국어 후기")}

@@ -84,10 +84,10 @@ def test_the_front_table_is_what_the_benchmarks_wrote(monkeypatch: pytest.Monkey
     (tmp_path / "few_labels.json").write_text(json.dumps({"results": labels}))
     english, korean = (result_tables.front(language, tmp_path).splitlines()[2:] for language in (0, 1))
     assert "after 60 s" in english[0]
-    here = "1.78 (`--from gpt2-mini`, which has read other plays of his), 2.52 (from scratch, 38 s)"
+    here = "1.78 (`--from gpt2-mini`, pre-trained on other plays of his), 2.52 (from scratch, 38 s)"
     assert english[0].endswith(f"| {here} | 2.72 (nanoGPT, 62 s) |")
-    assert english[1].endswith("Korean reviews from 8 rows a class | 0.708 | 0.600 (TF-IDF), 0.650 (SetFit) |")
-    assert english[2].endswith("Korean reviews from 64 rows a class | 0.764 | 0.600 (TF-IDF), 0.650 (SetFit) |")
+    assert english[1].endswith("Korean reviews from 8 rows per class | 0.708 | 0.600 (TF-IDF), 0.650 (SetFit) |")
+    assert english[2].endswith("Korean reviews from 64 rows per class | 0.764 | 0.600 (TF-IDF), 0.650 (SetFit) |")
     assert [line.split(" | ")[1:] for line in korean[1:3]] == [line.split(" | ")[1:] for line in english[1:3]]
     assert len(english) == len(korean) == 4
 
