@@ -99,8 +99,8 @@ CLASSES = {
 # The figures of the front page: what a user gets, and from what they would use instead. In English and in Korean.
 _HEADS = ("| what you get | here | instead |", "| 얻는 것 | 여기서는 | 대신 쓸 만한 것 |")
 _SHAKESPEARE = (
-    "[Own text](docs/tutorials/own-text.md#a-minute-on-a-small-text): bits per character on the last tenth of tiny "
-    "Shakespeare after {seconds:.0f} s on two cores; lower is better",
+    "[Own text](docs/tutorials/own-text.md#a-minute-on-a-small-text): bits per character on the last tenth of "
+    "tiny Shakespeare after {seconds:.0f} s on two cores; lower is better",
     "[내 글](docs/tutorials/own-text.ko.md#작은-글로-1분-동안): 코어 두 개로 {seconds:.0f}초 학습한 뒤 "
     "tiny Shakespeare 마지막 10분의 1에서 글자당 비트 수(낮을수록 좋음)",
 )

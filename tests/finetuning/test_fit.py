@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from headwater.finetuning.learning.bases import open_base
 from headwater.finetuning.learning.config import Policy
 from headwater.finetuning.learning.fit import Examples, encode, fit
 from headwater.finetuning.learning.linear import fit_path, sampled
+from headwater.finetuning.model.pooled import PooledModel
 from headwater.finetuning.rows.split import folds
 
 
@@ -84,3 +86,19 @@ def test_a_regression_without_weight_knows_nothing() -> None:
     (linear,) = fit_path(np.eye(3, dtype=np.float32), targets, np.zeros(3, np.float32), [1.0], False)
     logits = linear.logits(np.eye(3, dtype=np.float32))
     assert np.array_equal(logits[:, 0], logits[:, 1])
+
+
+def test_a_regression_that_is_worse_than_the_tuned_head_is_not_kept(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spoil(model: PooledModel, *_: Any) -> None:
+        model.set_head(np.zeros(model.head.weight.shape, np.float32), np.array([9, -9], np.float32))
+
+    for module in ("fit", "parts"):
+        monkeypatch.setattr(
+            f"headwater.finetuning.learning.{module}.POLICY", Policy(few_rows=10, few_per_output=1)
+        )
+    monkeypatch.setattr(fit_module, "_fit_head", spoil)
+    config = FinetuneConfig.build({"recipe": "lp-ft", "epochs": 1})
+    fitted = fit(examples(config, base, rows(40)), config)
+    assert fitted.model.members["lp-ft"].head.weight.abs().sum() > 0

@@ -347,6 +347,9 @@ def test_a_base_may_be_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     parts = arrange_rows(config, {"train": ("rows", [Raw((f"{english} {n}",), "ab"[n % 2], n) for n in range(9)])})
     (advice,) = base_notes(open_base(config, "gpt2-mini"), parts)
     assert "--model minilm --download" in advice
+    both = [Raw((f"{korean if n % 2 else english} {n}",), "ab"[n % 3 == 0], n) for n in range(9)]
+    mixed = base_notes(open_base(config, "gpt2-mini"), arrange_rows(config, {"train": ("rows", both)}))
+    assert not any("minilm" in note for note in mixed)
     other = arrange_rows(config, {"train": ("rows", rows)})
     assert any(
         "gpt2-mini was not made for the script" in note

@@ -36,6 +36,7 @@ ENCODER_POINTS = 14
 _LETTERS, _HANGUL, _LATIN = re.compile(r"[^\W\d_]"), re.compile(r"[가-힣ᄀ-ᇿ㄰-㆏]"), re.compile(r"[A-Za-zÀ-ɏ]")
 _ENGLISH = {"the", "and", "of", "to", "is", "in", "it", "was", "for", "that", "with", "on", "this", "are", "not"}
 _ENGLISH_SHARE = 0.08  # of the words of a table in English, at least
+_LATIN_SHARE = 0.9  # of its letters
 _SOME, _MOST = 0.2, 0.5  # of a script among the letters
 _LOST, _PIECES = 0.1, 1.5  # lost letters, and tokens of a letter, of a tokenizer that cannot read a script
 
@@ -229,6 +230,7 @@ def base_notes(base: Base, parts: Parts) -> list[str]:
         notes.append(f"{base.name} was not made for the script of these rows: {pieces:.1f} tokens a letter")
     words = re.findall(r"[a-z']+", text.lower())
     english = bool(words) and sum(word in _ENGLISH for word in words) / len(words) > _ENGLISH_SHARE
+    english = english and len(_LATIN.findall(text)) > _LATIN_SHARE * len(_LETTERS.findall(text))
     if english and base.name in shipped.names() and not _has_encoder():
         notes.append(
             f"these rows are English: the encoder {ENCODER}, which is not on this machine, brought "

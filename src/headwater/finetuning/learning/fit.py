@@ -505,9 +505,22 @@ def _learn_lp_ft(
     learn, left = examples.splits[0]
     model, training = _tune(examples, config, probe, learn, (left, mixed_loss), reporter)
     trainings.append(training)
-    shares, scale = _calibrated(model.predict(examples.seen.take(left), labels)[0], examples, held)
-    if len(examples.final) > examples.count and labels.target == "class":
-        _fit_head(model, examples, probe, examples.final)
+
+    def calibrated() -> tuple[Floats, float, float]:
+        shares, scale = _calibrated(model.predict(examples.seen.take(left), labels)[0], examples, held)
+        return shares, scale, float(losses(shares, examples.seen.targets[held], labels).mean())
+
+    shares, scale, loss = calibrated()
+    if labels.target == "class":  # the regression, if it is better than the directions
+        weight, bias = (one.detach().cpu().numpy().copy() for one in (model.head.weight, model.head.bias))
+        _fit_head(model, examples, probe, learn)
+        fitted = calibrated()
+        if fitted[2] < loss:
+            shares, scale, _ = fitted
+            if len(examples.final) > examples.count:
+                _fit_head(model, examples, probe, examples.final)
+        else:
+            model.set_head(weight, bias)
     _scale_head(model, scale)
     return _Candidate(shares, lambda: model, probe.choice, trainings)
 
@@ -556,7 +569,10 @@ def _tune(
     measured: tuple[npt.NDArray[np.intp], Callable[[Floats], float]] | None,
     reporter: Reporter,
 ) -> tuple[PooledModel, Training]:
-    """Tune all weights of a copy of the base, from the probe, on the rows `learn`."""
+    """Tune all weights of a copy of the base, from the probe, on the rows `learn`.
+
+    Without rows to measure on, the head of classes is fitted again in the end.
+    """
     labels, choice = examples.labels, probe.choice
     assert choice is not None
     model = build_head(
@@ -598,7 +614,7 @@ def _tune(
         mixed_loss=None if measured is None else measured[1],
         reporter=reporter,
     )
-    if labels.target == "class":
+    if labels.target == "class" and measured is None:
         _fit_head(model, examples, probe, learn)
     return model, training
 

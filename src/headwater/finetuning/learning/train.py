@@ -81,7 +81,7 @@ def train_task(
         mixed = None if mixed_loss is None else mixed_loss(shares)
         said = f"update {trainer.step}: {metric} {value:.3f}, validation loss {loss:.4f}"
         reporter.progress.note(said if mixed is None else f"{said}, of the mixture {mixed:.4f}")
-        rank = (value, -loss) if mixed is None else (-mixed,)
+        rank = (value, -loss) if mixed is None else (-mixed, -loss)  # its own loss while it has no weight
         return Measurement({"validation_loss": loss, f"validation_{metric}": value}, rank, figures)
 
     steps = trainer.config.steps
