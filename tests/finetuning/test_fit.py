@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headwater.finetuning import FinetuneConfig, FineTuned, Raw, arrange_rows
+from headwater.finetuning import FinetuneConfig, FineTuned, Labels, Raw, arrange_rows
 from headwater.finetuning.learning import fit as fit_module
 from headwater.finetuning.learning.bases import open_base
 from headwater.finetuning.learning.config import Policy
 from headwater.finetuning.learning.fit import Examples, encode, fit
 from headwater.finetuning.learning.linear import fit_path, sampled
+from headwater.finetuning.model.fine_tuned import decide
 from headwater.finetuning.model.pooled import PooledModel
+from headwater.finetuning.results.metrics import measure_scores
 from headwater.finetuning.rows.split import folds
 
 
@@ -102,3 +104,15 @@ def test_a_regression_that_is_worse_than_the_tuned_head_is_not_kept(
     config = FinetuneConfig.build({"recipe": "lp-ft", "epochs": 1})
     fitted = fit(examples(config, base, rows(40)), config)
     assert fitted.model.members["lp-ft"].head.weight.abs().sum() > 0
+
+
+def test_scores_of_a_large_offset_are_kept() -> None:
+    labels = Labels(target="score", names=[str(n) for n in range(11)], levels=[100_000.0 + n for n in range(11)])
+    shares = np.full((1, 11), 0, np.float32)
+    shares[0, 6] = 0.9999  # weights of a mixture are rounded
+    assert decide(labels, shares)[0] == pytest.approx(100_006, abs=0.01)
+
+
+def test_a_correlation_of_three_rows_says_nothing() -> None:
+    measured = measure_scores(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0]))
+    assert measured["pearson"]["interval"] == [-1.0, 1.0]

@@ -76,5 +76,8 @@ def _summary_text(summary: Mapping[str, Any], out: Path) -> str:
         if key in summary:
             named = key.replace("_", " ")
             value = f"{summary[key]:{'.3f' if key == 'accuracy' else '.6g'}}"
-            lines.append(f"{named} {value} on the {summary['labelled']:,} rows with prediction and label")
+            lines.append(
+                f"{named} {value} on the {summary['labelled']:,} rows with prediction and label; too good if "
+                "the model learned from them"
+            )
     return "\n".join(lines)

@@ -126,13 +126,13 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         base = choose_base(config, parts, progress)[0] if self.base is None else open_base(config, self.base)
         weights = training_weights(sample_weight, len(rows), parts.train.rows)
         examples = encode(parts, base, config, weights)
-        self._warn_of(rows, examples.seen, len(rows) - len(parts.train.rows))
         fitted = fit(examples, config, Reporter(progress, on_update=on_update))
         self.fine_tuned_, self.classes_ = fitted.model, classes
         self.recipe_, self.weights_, self.base_ = fitted.recipe, fitted.weights, base.name
         self.learning_rate_ = fitted.training.learning_rate if fitted.training else None
         self.curve_ = fitted.training.curve if fitted.training else []
         self.n_features_in_ = 1
+        self._warn_of(examples.rows_seen, examples.seen, len(rows) - len(parts.train.rows))
         return self
 
     def explain(self, X: Any) -> list[list[dict[str, Any]] | None]:
@@ -165,19 +165,16 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         """Set `n_cut_` and `n_without_text_`, and warn if they are not 0."""
         self.n_cut_ = int(np.count_nonzero(encoded.cut))
         self.n_without_text_ = left_out or sum(row.is_empty(self.task) for row in rows)
-        if self.n_cut_ and ({*self._cutting()} & {"probe", "lp-ft", "gpt1"}):
-            first = rows[int(np.flatnonzero(encoded.cut)[0])].row if not left_out else 0
-            where = f", the first of them row {first:,}" if first else ""
+        if self.n_cut_ and {*self.weights_} - {"tfidf"}:
+            first = rows[int(np.flatnonzero(encoded.cut)[0])].row
             warnings.warn(
-                f"{counted(self.n_cut_, 'text')} did not fit the base's context and lost their ends{where}",
+                f"{counted(self.n_cut_, 'text')} did not fit the base's context and lost their ends, the first of "
+                f"them row {first:,}",
                 stacklevel=3,
             )
         if self.n_without_text_:
             what = "left out" if left_out else "predicted as any empty text is"
             warnings.warn(f"{counted(self.n_without_text_, 'row')} without text: {what}", stacklevel=3)
-
-    def _cutting(self) -> list[str]:
-        return list(self.weights_) if hasattr(self, "weights_") else ["probe"]
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return (rows,): the most probable class, as in y; the expected score; or the answer's number, from 0."""

@@ -58,6 +58,7 @@ from headwater.storage import save_array, storage_errors
 from headwater.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from headwater.finetuning.rows.row import Raw
     from headwater.model import Model
 
 Floats = npt.NDArray[np.float32]
@@ -90,6 +91,12 @@ class Examples:
     def labels(self) -> Labels:
         """What the outputs mean."""
         return self.parts.labels
+
+    @property
+    def rows_seen(self) -> list[Raw]:
+        """The rows of `seen`."""
+        parts = (self.parts.train, self.parts.validation)
+        return [row for part in parts if part for row in part.rows][: len(self.seen)]
 
     @property
     def crossed(self) -> bool:

@@ -107,7 +107,8 @@ def train_task(
     model.eval()
     assert run.state.best_step is not None
     curve = [_curve_entry(entry, metric, source.updates_an_epoch) for entry in run.state.curve]
-    return Training(rate, reason, run.state.best_step, steps, round(steps / source.updates_an_epoch, 2), curve)
+    done = curve[-1]["step"] if curve else steps  # fewer than planned if it stopped early
+    return Training(rate, reason, run.state.best_step, done, round(done / source.updates_an_epoch, 2), curve)
 
 
 def build_trainer(

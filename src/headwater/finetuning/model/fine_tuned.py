@@ -25,7 +25,7 @@ from headwater.config import Config
 from headwater.errors import FolderError, UsageError
 from headwater.finetuning.model.head import TaskModel
 from headwater.finetuning.model.inputs import Encoded, encode
-from headwater.finetuning.model.mixture import pool
+from headwater.finetuning.model.mixture import expected_score, pool
 from headwater.finetuning.model.pooled import Pooled, PooledModel, text_frame
 from headwater.finetuning.model.tfidf import Tfidf
 from headwater.finetuning.rows.columns import Columns
@@ -262,8 +262,7 @@ def decide(labels: Labels, probabilities: npt.NDArray[np.float32]) -> npt.NDArra
         return (probabilities >= 0.5).astype(np.float64)
     if labels.target == "score":
         levels = np.array(labels.levels)
-        # float32 sums to 1 nearly
-        return np.clip(probabilities.astype(np.float64) @ levels, levels[0], levels[-1])
+        return np.clip(expected_score(probabilities, levels), levels[0], levels[-1])
     return probabilities.argmax(axis=1).astype(np.float64)
 
 

@@ -49,12 +49,17 @@ def _logits(shares: Doubles, labels: Labels) -> Doubles:
     return values - np.log(np.maximum(1 - shares, _LEAST)) if labels.target == "labels" else values
 
 
+def expected_score(probabilities: Floats, levels: Doubles) -> Doubles:
+    """(rows, levels) -> (rows,): the mean of the levels; their sum may be 1 only nearly, as float32 has it."""
+    return levels[0] + probabilities.astype(np.float64) @ (levels - levels[0])
+
+
 def losses(probabilities: Floats, targets: Doubles, labels: Labels) -> Doubles:
     """Return (rows,): the logarithmic loss of each, or the squared error of a score in units of the range."""
     if labels.target == "score":
         levels = np.array(labels.levels)
         wide = levels[-1] - levels[0]
-        return np.square((probabilities.astype(np.float64) @ levels - targets) / wide)
+        return np.square((expected_score(probabilities, levels) - targets) / wide)
     shares = probabilities.astype(np.float64)
     if labels.target == "labels":
         right = np.where(targets > 0, shares, 1 - shares)
@@ -92,7 +97,8 @@ def best_weights(
     # The corners and the equal weights too: the search may stop early.
     points = [np.clip(best.x, 0, 1), np.full(count, 1 / count), *np.eye(count)]
     chosen = min((point / point.sum() for point in points), key=loss)
-    return [round(float(one), 4) for one in chosen]
+    rounded = [round(float(one), 4) for one in chosen]
+    return [one / sum(rounded) for one in rounded]
 
 
 def _error_scale(probabilities: Sequence[Floats], targets: Doubles, labels: Labels) -> float:

@@ -333,7 +333,7 @@ def _warnings(
     if figures.count < _FEW_ROWS:
         rows = counted(figures.count, "row")
         warnings.append(f"{rows} cannot tell a good model from a bad one: give --validation FILE, or more rows")
-    if chance is not None and figures.scores["accuracy"]["interval"][0] <= chance:
+    elif chance is not None and figures.scores["accuracy"]["interval"][0] <= chance:
         warnings.append(
             f"accuracy {figures.scores['accuracy']['value']:.3f} is not clearly above chance, {chance:.3f}: these "
             "rows do not teach the labels"

@@ -32,6 +32,7 @@ _CELLS = 1 << 20
 _BINS, _COVERAGE = 15, (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)
 _PAIRED = 300  # resamples of a difference
 _NEAR = 1 - 1e-9  # of a correlation to 1
+_FEWEST_PAIRS = 3  # a correlation of no more has no interval
 
 
 class Score(TypedDict):
@@ -210,7 +211,8 @@ def measure_scores(truth: Floats, predicted: Floats, intervals: bool = True) -> 
         if intervals:
             reach = Z95 / max(1, len(truth) - 3) ** 0.5
             middle = np.arctanh(np.clip(value, -_NEAR, _NEAR))
-            measured[name]["interval"] = [float(np.tanh(middle - reach)), float(np.tanh(middle + reach))]
+            interval = [float(np.tanh(middle - reach)), float(np.tanh(middle + reach))]
+            measured[name]["interval"] = interval if len(truth) > _FEWEST_PAIRS else [-1.0, 1.0]
     return measured
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
+from headwater.display import counted
 from headwater.finetuning.results.analyses import (
     DOUBTFUL_FILE,
     BaselineComparison,
@@ -93,14 +94,16 @@ def _named(member: MemberFigures, base: str) -> str:
 
 def _test_line(results: FinetuneResults, name: str, figures: Figures) -> str:
     shown = f"{name.capitalize()} {results.metric} {_with_interval(figures.scores[results.metric])}"
-    baseline = "" if figures.baseline is None else f"; {_compared(figures.baseline)}"
-    return f"{shown} on {figures.labelled:,} rows{baseline}"
+    alone = [one.name for one in results.members] == ["tfidf"]
+    baseline = "" if figures.baseline is None or alone else f"; {_compared(figures.baseline)}"
+    return f"{shown} on {counted(figures.labelled, 'row')}{baseline}"
 
 
 def _measured_lines(results: FinetuneResults) -> list[str]:
     kind = "Cross-validated" if results.crossed else "Validation"
     chosen = "; the same rows chose the members and their settings" if results.chose else ""
-    score = f"{kind} {results.metric} {_with_interval(results.score)} on {results.measured.count:,} rows{chosen}"
+    rows = counted(results.measured.count, "row")
+    score = f"{kind} {results.metric} {_with_interval(results.score)} on {rows}{chosen}"
     guesses = {"chance": results.chance, "the most common class": results.majority}
     others = [f"{name} {value:.3f}" for name, value in guesses.items() if value is not None]
     if "macro_f1" in results.measured.scores and results.metric != "macro_f1":
@@ -124,7 +127,7 @@ def _comparison_lines(results: FinetuneResults) -> list[str]:
         return lines
     lines.append(_compared(baseline))
     if baseline.verdict == "not apart" and any(one.weight and one.name != "tfidf" for one in results.members):
-        lines.append("TF-IDF alone may do as well, and is faster and smaller: --set recipe=tfidf")
+        lines.append("TF-IDF alone may do as well, and is faster: --set recipe=tfidf")
     elif baseline.verdict == "worse":
         lines.append("TF-IDF alone is better on these rows: --set recipe=tfidf, or leave --set recipe out")
     return lines
