@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.finetuning import FinetuneConfig, FineTuned, Raw, TaskModel, explain, finetune
+from headwater.finetuning.model.tfidf import Tfidf
 from headwater.finetuning.results.explanation import _pieces
 
 
@@ -88,6 +89,7 @@ def test_log_odds_explain_a_certain_answer(trained: Path) -> None:
 def test_of_a_long_row_what_is_read_is_explained(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every part of a long text was encoded again in up to 49 variants of the whole text."""
     fine_tuned = FineTuned.load(trained)
+    fine_tuned.members.pop("tfidf", None)  # which reads more than the context
     context = fine_tuned.base.config.context
     text = "the plot was dull " * 20 * context
     encoded: list[int] = []
@@ -104,6 +106,25 @@ def test_of_a_long_row_what_is_read_is_explained(trained: Path, monkeypatch: pyt
     assert text.startswith(shown)
     assert 2 * context < len(shown) < len(text) // 4
     assert sum(encoded) < 4 * len(text)
+
+
+@pytest.mark.parametrize("recipe", ["tfidf", "auto"])
+def test_a_word_that_only_tfidf_reads_is_explained(
+    base: Path, sentences: Any, tmp_path: Path, recipe: str
+) -> None:
+    texts, labels = sentences(60)
+    with (tmp_path / "t.csv").open("w", newline="", encoding="utf-8") as handle:
+        csv.writer(handle).writerows([("text", "label"), *zip(texts, labels, strict=True)])
+    config = FinetuneConfig.build({"recipe": recipe, "steps": 1, "precision": "fp32"})
+    finetune(config, tmp_path / "model", model=base, train=tmp_path / "t.csv")
+    fine_tuned = FineTuned.load(tmp_path / "model")
+    tfidf = fine_tuned.members["tfidf"]
+    assert isinstance(tfidf, Tfidf)
+    text = "the plot was a story " * 40 + "awful awful awful"
+    assert len(text) < tfidf.characters
+    pieces = explain(fine_tuned, (text,), fine_tuned.labels.names.index("bad"))
+    assert "".join(piece.text for piece in pieces) == text
+    assert "awful" in max(pieces, key=lambda piece: piece.change).text
 
 
 @given(st.lists(st.text("ab 가\n", max_size=200), min_size=1, max_size=3), st.integers(1, 60))

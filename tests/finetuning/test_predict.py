@@ -14,9 +14,12 @@ import pytest
 
 from headwater.cli.main import main
 from headwater.errors import FolderError, UsageError
-from headwater.finetuning import FinetuneConfig, FineTuned, finetune, predict_file
+from headwater.finetuning import FinetuneConfig, FineTuned, Labels, Prediction, Raw, finetune, predict_file
+from headwater.finetuning.predict import _MOST_FOREIGN, _Tally
+from headwater.finetuning.rows.read import Unread
 from headwater.inference import load
 from headwater.reading import open_table
+from headwater.storage import SILENT
 from headwater.tokenizer import TASK_TOKENS
 
 FAST = FinetuneConfig(steps=1, precision="fp32")
@@ -195,3 +198,16 @@ def test_a_table_of_other_labels_has_no_accuracy(tuned: Path, tmp_path: Path, ca
     said = capsys.readouterr()
     assert "The labels of 1 of 2 rows are none of the model's" in said.err
     assert re.search(r"accuracy [01]\.\d{3} on the 2 rows with prediction and label", said.out)
+
+
+def test_a_long_table_is_counted_in_bounded_memory() -> None:
+    tally, count = _Tally(Labels(target="class", names=["a", "b"]), 0.0, Unread()), 2 * _MOST_FOREIGN
+    for number in range(1, count + 1):
+        tally.add(Raw(("",), None, number), Prediction(number, None, {}), SILENT)
+        tally.add(Raw(("text",), f"other {number}", number), Prediction(number, "a", {"a": 1.0}), SILENT)
+    assert len(tally.first_empty) == 5
+    assert len(tally.foreign_names) == _MOST_FOREIGN
+    empty, foreign = tally.notes()
+    assert empty == f"Rows without text, which get an empty prediction ({count:,}): 1, 2, 3, 4, 5, …"
+    assert foreign.startswith("No label in the table is one of the model's")
+    assert tally.summary() == {"rows": 2 * count, "empty": count}

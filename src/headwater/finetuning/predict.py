@@ -23,6 +23,9 @@ from headwater.storage import INTERACTIVE, Progress, new_file, require_absent
 if TYPE_CHECKING:
     from headwater.finetuning.model.fine_tuned import FineTuned, Prediction
 
+_SHOWN_EMPTY = 5  # row numbers in a note
+_MOST_FOREIGN = 1_000  # different labels that are counted by name
+
 
 def predict_file(
     model: Path,
@@ -111,27 +114,32 @@ def _open(model: Path, columns: Mapping[str, Any], threshold: float, device: str
 class _Tally:
     """Counts of the rows that were predicted.
 
-    foreign: labels that the model does not have, and their rows; shortened: rows that did not fit the context;
-    error: of a score, the sum of the absolute errors; unread: rows that have no line in the output.
+    empty, first_empty: rows without text, and the numbers of the first; foreign: rows whose labels the model does
+    not have; foreign_names: the first of those labels, and their rows; shortened: rows that did not fit the
+    context; error: of a score, the sum of the absolute errors; unread: rows that have no line in the output.
     """
 
     labels: Labels
     threshold: float
     unread: Unread
     rows: int = 0
-    empty: list[int] = field(default_factory=list)
+    empty: int = 0
+    first_empty: list[int] = field(default_factory=list)
     unsure: int = 0
     shortened: int = 0
     labelled: int = 0
     right: int = 0
     error: float = 0.0
-    foreign: Counter[str] = field(default_factory=Counter)
+    foreign: int = 0
+    foreign_names: Counter[str] = field(default_factory=Counter)
 
     def add(self, row: Raw, prediction: Prediction, progress: Progress) -> tuple[Raw, Prediction]:
         """Count a row; return it with its prediction, which is empty below the threshold."""
         label = prediction.label
         if label is None:
-            self.empty.append(row.row)
+            self.empty += 1
+            if len(self.first_empty) < _SHOWN_EMPTY:
+                self.first_empty.append(row.row)
         elif max(prediction.probabilities.values(), default=1) < self.threshold:
             prediction = replace(prediction, label=None)
             self.unsure += 1
@@ -144,7 +152,9 @@ class _Tally:
             self.right += self.labels.matches(row, label)
             names = label_set(row.label)
             if self.labels.names and names and not {*map(class_name, self.labels.names)} & {*names}:
-                self.foreign[names[0]] += 1
+                self.foreign += 1
+                if names[0] in self.foreign_names or len(self.foreign_names) < _MOST_FOREIGN:
+                    self.foreign_names[names[0]] += 1
         self.rows += 1
         self.shortened += prediction.cut > 0
         progress.advance(self.rows)
@@ -159,25 +169,26 @@ class _Tally:
         if self.shortened:
             yield f"shortened {counted(self.shortened, 'row')} that did not fit the model's context"
         if self.empty:
-            shown = ", ".join(f"{number:,}" for number in self.empty[:5]) + (", …" if len(self.empty) > 5 else "")
-            yield f"Rows without text, which get an empty prediction ({len(self.empty):,}): {shown}"
-        if foreign := self.foreign.total():
-            names = listed(name for name, _ in self.foreign.most_common())
+            shown = ", ".join(f"{number:,}" for number in self.first_empty)
+            more = ", …" if self.empty > len(self.first_empty) else ""
+            yield f"Rows without text, which get an empty prediction ({self.empty:,}): {shown}{more}"
+        if self.foreign:
+            names = listed(name for name, _ in self.foreign_names.most_common())
             both = f"the table has {names}, the model {listed(self.labels.names)}"
-            if foreign == self.labelled:
+            if self.foreign == self.labelled:
                 yield f"No label in the table is one of the model's: {both}; no accuracy is measured"
             else:
-                rows = f"{foreign:,} of {self.labelled:,} rows"
+                rows = f"{self.foreign:,} of {self.labelled:,} rows"
                 yield f"The labels of {rows} are none of the model's, and count as mistakes: {both}"
 
     def summary(self) -> dict[str, Any]:
         """Return the counts that `predict_file` returns."""
-        summary: dict[str, Any] = {"rows": self.rows, "empty": len(self.empty)}
+        summary: dict[str, Any] = {"rows": self.rows, "empty": self.empty}
         if self.unread.count:
             summary["unread"] = self.unread.count
         if self.threshold:
             summary["unsure"] = self.unsure
-        if self.labelled > self.foreign.total():
+        if self.labelled > self.foreign:
             is_score = self.labels.target == "score"
             name = "mean_absolute_error" if is_score else "accuracy"
             total = self.error if is_score else self.right

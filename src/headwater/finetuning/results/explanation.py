@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from headwater.finetuning.model.fine_tuned import FineTuned
+from headwater.finetuning.model.tfidf import Tfidf
 from headwater.finetuning.rows.row import Raw
 
 # For one prediction: the most and fewest pieces that are left out in turn, and about how many tokens that may
@@ -55,7 +56,7 @@ def explain(fine_tuned: FineTuned, segments: Sequence[str], output: int) -> list
     segments = row.segments
     explained = [0, 1, 2 + output] if fine_tuned.task == "choice" else range(len(segments))
     whole = fine_tuned.encode([row])
-    if whole.cut[0]:  # what the model does not read is not encoded again for each piece
+    if whole.cut[0]:  # what no member reads is not encoded again for each piece
         segments = tuple(_beginning(fine_tuned, text) for text in segments)
     most = max(_FEWEST_PIECES, min(_MOST_PIECES, _TOKENS // int(whole.lengths.sum())))
     pieces = _pieces(segments, explained, most)
@@ -76,11 +77,16 @@ def explain(fine_tuned: FineTuned, segments: Sequence[str], output: int) -> list
 
 
 def _beginning(fine_tuned: FineTuned, text: str) -> str:
-    """Return the words at the beginning of a text that fill the model's context."""
+    """Return the beginning of a text that some member reads; TF-IDF may read beyond the base's context."""
+    tfidf = fine_tuned.members.get("tfidf")
+    characters = tfidf.characters if isinstance(tfidf, Tfidf) else 0
+    if len(fine_tuned.members) == 1 and characters:
+        return text[:characters]
     context = fine_tuned.base.config.context
     words = _WORD.findall(text[: _CHARACTERS_PER_TOKEN * context])
     lengths = map(len, fine_tuned.tokenizer.encode_batch(words, None))
-    return "".join(word for word, total in zip(words, accumulate(lengths), strict=True) if total <= context)
+    fitting = "".join(word for word, total in zip(words, accumulate(lengths), strict=True) if total <= context)
+    return max(fitting, text[:characters], key=len)
 
 
 def _pieces(segments: Sequence[str], explained: Iterable[int], most: int) -> list[tuple[int, str]]:
