@@ -186,6 +186,22 @@ def _finetune(case: str) -> Measurement:
     return Measurement(name, command, read)
 
 
+def _finetune_default(peers: Peers, _threads: int) -> list[str]:
+    data = os.environ.get("HEADWATER_DATA")
+    options = ["--rows", "128", "800", "--json", *(["--data", data] if data else [])]
+    setfit = peers.folder / "setfit" / "bin" / "python"
+    return ["finetune_default.py", *options, *(["--setfit", str(setfit)] if setfit.exists() else [])]
+
+
+def _finetune_times(output: str) -> dict[str, Row]:
+    """Read finetune_default.py; the rates are tables an hour, so that higher is faster."""
+    rows = {}
+    for result in _json_lines(output):
+        rates = {side: 3_600 / seconds for side, seconds in result["seconds"].items()}
+        rows[f"finetune-default-{result['rows']}"] = row("tables/h", rates.pop("headwater"), rates)
+    return rows
+
+
 def _serving(output: str) -> dict[str, Row]:
     (found,) = _json_lines(output)
     rows = {}
@@ -250,6 +266,7 @@ MEASUREMENTS = [
     _choices("midi-4k"),
     _finetune("train-0.5"),
     _finetune("predict"),
+    Measurement("finetune-default", _finetune_default, _finetune_times),
     Measurement("serve", _serve_command, _serving, needs=("llama",)),
     Measurement("busy", lambda _peers, _threads: ["busy.py", "--json"], _beside_others),
     _tokenizer("encode", 20),
