@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -167,9 +168,11 @@ def test_run_again_it_does_nothing_twice(flow: Path, capfd: pytest.CaptureFixtur
     before = {p: p.stat().st_mtime_ns for p in flow.rglob("*") if p.is_file() and p.name != "report.html"}
     arguments = ["--minutes", "0.03", str(flow.parent / "texts"), "--out", str(flow), "--json"]
     assert main(["quickstart", *arguments]) == 0
+    printed = capfd.readouterr()
+    assert re.search(r"run is \w[\w ]+ the best yardstick, .*: .* bits for a byte", " ".join(printed.err.split()))
     after = {p: p.stat().st_mtime_ns for p in flow.rglob("*") if p.is_file() and p.name != "report.html"}
     assert after == before
-    result = json.loads(capfd.readouterr().out)
+    result = json.loads(printed.out)
     assert {r["protocol"] for r in result["results"]} >= {"heldout.bits-per-byte"}
     assert result["fine-tuned"]
 
@@ -211,6 +214,24 @@ def test_another_budget_or_seed_is_refused(flow: Path, monkeypatch: pytest.Monke
         quickstart(Path(), minutes=20)
     with pytest.raises(FolderError, match="seed 1, not 2"):
         quickstart(flow, minutes=0.03, seed=2)
+
+
+def test_a_missing_text_or_a_file_as_the_folder_is_named_first(flow: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nowhere does not exist; expected a file or a folder with text"):
+        quickstart(flow, minutes=20, text=[tmp_path / "nowhere"])
+    (tmp_path / "text.txt").write_text("text")
+    with pytest.raises(
+        FolderError, match=r"text\.txt is a file; expected a folder to write\. Choose another --out"
+    ):
+        quickstart(tmp_path / "text.txt", text=[tmp_path / "text.txt"])
+
+
+def test_no_folder_of_another_text_is_advised_to_be_removed(flow: Path, tmp_path: Path) -> None:
+    (tmp_path / "other.txt").write_text("Other words entirely. " * 500)
+    build_corpus([flow.parent / "texts"], tmp_path / "corpus")
+    with pytest.raises(FolderError, match="corpus already contains something else") as caught:
+        quickstart(tmp_path, minutes=0.03, text=[tmp_path / "other.txt"])
+    assert "remove" not in str(caught.value)
 
 
 def test_a_small_text_continues_the_shipped_model(

@@ -505,10 +505,10 @@ def test_a_branch_begins_where_its_parent_had_come_to(world: Path) -> None:
 
 @pytest.mark.parametrize(
     ("value", "stderr", "judged"),
-    [(1.75, 0.02, "better with 95 %"), (2.12, 0.02, "not apart from it"), (2.5, 0.02, "worse with 95 %")],
+    [(1.75, 0.02, "better than"), (2.12, 0.02, "not distinguishable from"), (2.5, 0.02, "worse than")],
 )
-def test_the_first_sentence_compares_with_the_yardsticks(
-    world: Path, value: float, stderr: float, judged: str
+def test_page_and_terminal_compare_with_the_best_yardstick(
+    world: Path, value: float, stderr: float, judged: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     entry = {"task": "heldout", "protocol": "h", "metric": "bits per byte", "value": value, "stderr": stderr}
     entry |= {"count": 30, "published": {}}
@@ -516,8 +516,11 @@ def test_the_first_sentence_compares_with_the_yardsticks(
     details = {"bytes": 900, "yardsticks": [*yardsticks, yardsticks[0] | {"name": "zip", "bits_per_byte": 3.0}]}
     results = {"model": "run/model", "results": [entry | {"details": details}], "skipped": []}
     fill(world / "scores", "results", {"results.json": json.dumps(results)}, {"model": world / "run"})
-    page = report([world / "run", world / "scores"], world / "page.html").read_text()
-    assert f"the best yardstick, xz -9, 2.125: {judged}" in page
+    assert main(["report", str(world / "run"), str(world / "scores"), "--out", str(world / "page.html")]) == 0
+    page = (world / "page.html").read_text()
+    sentence = f"run is {judged} the best yardstick, xz -9, with 95 % confidence: {value:.3f} bits for a byte"
+    assert sentence in page
+    assert sentence in " ".join(capsys.readouterr().err.split())
     assert str(world) not in page, "a published page names no folder of its author"
 
 

@@ -35,7 +35,7 @@ from headwater.tokenizer import Tokenizer, train_tokenizer
 
 BUILT_IN = "python-docs"
 VALIDATION = 0.05
-ASKED = "quickstart.json"  # the minutes and the seed of a folder
+SETTINGS = "quickstart.json"  # the minutes and the seed of a folder
 # A tokenizer that splits a text into its words needs fewer tokens: English has 3 bytes a token or more.
 BYTES_A_TOKEN = 2.0
 CONTINUE_BYTES = 20_000_000  # of a corpus that is large enough for a model from scratch
@@ -102,6 +102,11 @@ def quickstart(
     cannot be used, FolderError if `out` has a quickstart of another seed, text or number of minutes.
     """
     choose_device(device)  # its error comes first
+    for path in text:
+        if not path.exists() and str(path) != BUILT_IN:
+            raise DataError(
+                f"{path} does not exist", expected="a file or a folder with text", repair="Check the path"
+            )
     if not 0 < minutes <= MINUTES:
         why = "needs an end" if minutes > 0 else "leaves no time to train"
         raise UsageError(f"--minutes {minutes:g} {why}", expected=f"a number above 0, at most {MINUTES:,}")
@@ -139,7 +144,7 @@ def quickstart(
         tuned = {key: metrics[key] for key in ("accuracy", "chance", "majority")}
         shown.append(folder)
     page = out / "report.html"
-    report(shown, page)
+    report(shown, page, progress=progress)
     figures = {"results": [asdict(result) for result in results.results], "fine-tuned": tuned}
     return Quickstart(out, model, page, prompts[0], figures)
 
@@ -148,12 +153,12 @@ def _gather(
     out: Path, minutes: float, text: Sequence[Path], rules: BuildConfig, seed: int, progress: Progress
 ) -> tuple[int, str | None]:
     """Gather the corpus in `out`; return its bytes and the shipped model to continue from."""
-    corpus, is_new = out / "corpus", not (out / ASKED).exists()
+    corpus, is_new = out / "corpus", not (out / SETTINGS).exists()
     if is_new:
         progress.note(_forecast(minutes))
     build_corpus([*text] or [BUILT_IN], corpus, rules, progress=progress)
     if is_new:
-        write_json(out / ASKED, {"minutes": minutes, "seed": seed})
+        write_json(out / SETTINGS, {"minutes": minutes, "seed": seed})
     size = sum(len(document.text.encode()) for _, document in split(corpus, VALIDATION))
     initial = choose_start(corpus, size) if text else None
     if initial is not None:
@@ -215,20 +220,22 @@ def _make_labels(corpus: Path, out: Path, seed: int, progress: Progress) -> bool
 
 
 def _require_own(out: Path, minutes: float, seed: int) -> None:
-    """Raise FolderError if `out` has a quickstart of other minutes or of another seed."""
-    if not (out / ASKED).exists():
+    """Raise FolderError if `out` is a file, or has a quickstart of other minutes or of another seed."""
+    if out.exists() and not out.is_dir():
+        raise FolderError(f"{out} is a file", expected="a folder to write", repair="Choose another --out")
+    if not (out / SETTINGS).exists():
         return
-    asked = read_json(out / ASKED)
-    if asked["minutes"] != minutes:
+    settings = read_json(out / SETTINGS)
+    if settings["minutes"] != minutes:
         named = out if out.name else out.resolve()  # "." has no name
         other = shlex.quote(str(named.with_name(f"{named.name}-{minutes:g}-minutes")))
         raise FolderError(
-            f"{out} has a quickstart of {_time(asked['minutes'])}, not {minutes:g}",
+            f"{out} has a quickstart of {_time(settings['minutes'])}, not {minutes:g}",
             repair=f"Choose another folder: --out {other}",
         )
-    if asked["seed"] != seed:
+    if settings["seed"] != seed:
         raise FolderError(
-            f"{out} has a quickstart of seed {asked['seed']}, not {seed}", repair="Choose another --out"
+            f"{out} has a quickstart of seed {settings['seed']}, not {seed}", repair="Choose another --out"
         )
 
 

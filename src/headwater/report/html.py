@@ -57,6 +57,8 @@ def report(
     page = render(content, title, section)
     write_text(out_file, page)
     progress.finish(f"{out_file}, {len(page.encode()) / 1e3:.0f} kB")
+    if sentence := verdict(content):
+        progress.note(sentence)
     return out_file
 
 
@@ -152,23 +154,16 @@ def verdict(content: Content) -> str:
     A yardstick counts the same text exactly: the difference has the interval of the model's score over documents.
     """
     model = _best_model(content)
-    if model is None:
+    yardsticks = [bar for bar in content.bars if not bar.is_model and model and bar.text == model.text]
+    if model is None or not yardsticks:
         return ""
-    yardsticks = [bar for bar in content.bars if not bar.is_model and bar.text == model.text]
-    if not yardsticks:
-        return ""
-    other = min(yardsticks, key=lambda bar: bar.value)
-    reach, gain = Z95 * (model.stderr or 0.0), other.value - model.value
-    if model.stderr is None:
-        judged = "better, without a measure of chance" if gain > 0 else "not better"
-    elif abs(gain) <= reach:
-        judged = "not apart from it with 95 % confidence"
-    else:
-        judged = f"{'better' if gain > 0 else 'worse'} with 95 % confidence"
-    reached = f" ± {reach:.3f}" if model.stderr is not None else ""
+    best = min(yardsticks, key=lambda bar: bar.value)
+    reach, gain = Z95 * (model.stderr or 0.0), best.value - model.value
+    judged = "better than" if gain > reach else "worse than" if -gain > reach else "not distinguishable from"
+    sure, interval = (", with 95 % confidence", f" ± {reach:.3f}") if model.stderr is not None else ("", "")
     return (
-        f"{model.name} needs {model.value:.3f} bits for a byte of held-out text, the best yardstick, "
-        f"{other.name}, {other.value:.3f}: {judged} (difference {abs(gain):.3f}{reached})."
+        f"{model.name} is {judged} the best yardstick, {best.name}{sure}: {model.value:.3f} bits for a byte of "
+        f"held-out text against {best.value:.3f} (difference {abs(gain):.3f}{interval})."
     )
 
 

@@ -106,7 +106,7 @@ class Stage:
         if difference := self.difference(manifest):
             raise FolderError(
                 f"{self.out} already contains something else: {difference}",
-                repair="Choose another output folder, or remove that folder first",
+                repair="Choose another output folder",
             )
         self.config |= {key: manifest.config[key] for key in self.measured if key in manifest.config}
         return manifest
