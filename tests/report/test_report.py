@@ -367,7 +367,7 @@ def test_folders_of_one_name_have_different_labels(tmp_path: Path) -> None:
         results = {"model": "run/model", "results": [entry], "skipped": []}  # each evaluated in its own directory
         fill(tmp_path / name / "zero-shot", "results", {"results.json": json.dumps(results)}, {"model": model})
     chain = {step["name"]: step["sources"] for step in read_content([tmp_path / "runs"]).steps}
-    assert chain == {"tokens": [], "a": ["tokens"], "b/tokens": [], "b": ["b/tokens"]}
+    assert chain == {"../a/tokens": [], "a": ["../a/tokens"], "../b/tokens": [], "b": ["../b/tokens"]}
     found = read_content([tmp_path / "a", tmp_path / "b"])
     assert [run.name for run in found.runs] == ["a/run", "b/run"]
     assert [score.model for score in found.scores] == ["a/run/model", "b/run/model"]

@@ -72,12 +72,12 @@ def read_content(folders: Sequence[Path]) -> Content:
     names = {path: _add_steps(lineage(path, known=known), base, steps) for path, _ in shown}
     results = [(read_json(path / "results.json"), path, manifest) for path, manifest in kinds["results"]]
     models_scored = [
-        _model_path(str(one["model"]), path, manifest, base, steps) for one, path, manifest in results
+        _model_path(str(content["model"]), path, manifest, base) for content, path, manifest in results
     ]
     named = Counter(_model_name(model) for model in set(models_scored))
     scored = [
-        read_scores(one, _model_name(model) if named[_model_name(model)] == 1 else model)
-        for (one, _, _), model in zip(results, models_scored, strict=True)
+        read_scores(content, _model_name(model) if named[_model_name(model)] == 1 else model)
+        for (content, _, _), model in zip(results, models_scored, strict=True)
     ]
     models = [(path, manifest) for path, manifest in kinds["model"] if (path / "metrics.json").exists()]
     return Content(
@@ -136,23 +136,25 @@ def _common_parent(folders: Sequence[tuple[Path, Manifest]]) -> Path:
         return Path.cwd()
 
 
-def _model_path(
-    model: str, folder: Path, manifest: Manifest, base: Path, steps: Mapping[str, Mapping[str, Any]]
-) -> str:
-    """Return the path of the evaluated model, relative to `base` if it is below it, else its name in `steps`.
+def _name(path: Path, base: Path) -> str:
+    """Return the name of a folder or file on the page, which may be published: its path from `base`.
 
-    Return `model` for a shipped or hub model, and if the manifest has no model.
+    A model that ships and one of the hub have their own names.
     """
-    inputs = [entry for entry in manifest.inputs if entry.role == "model"]
-    if model in shipped.names() or not inputs:
+    if shipped.origin_of(path):
+        return path.name
+    try:
+        return hub_name(path) or Path(os.path.relpath(path, base)).as_posix()
+    except ValueError:  # on another drive
+        return path.as_posix()
+
+
+def _model_path(model: str, folder: Path, manifest: Manifest, base: Path) -> str:
+    """Return the name of the evaluated model's folder; `model` for a shipped or hub model or without an input."""
+    path = next((entry.path_from(folder) for entry in manifest.inputs if entry.role == "model"), None)
+    if path is None or model in shipped.names() or hub_name(path):
         return model
-    path = inputs[0].path_from(folder)
-    if hub_name(path):
-        return model
-    path = path.parent.resolve() / path.name  # a link keeps its own name
-    if path.is_relative_to(base):
-        return path.relative_to(base).as_posix()
-    return next((name for name, step in steps.items() if step["place"] == str(path)), path.name)
+    return _name(path.parent.resolve() / path.name, base)  # a link keeps its own name
 
 
 def _model_name(model: str) -> str:
@@ -176,15 +178,9 @@ def _samples_of_run(path: Path, name: str) -> Iterator[Sample]:
 def _add_steps(entry: Mapping[str, Any], base: Path, steps: dict[str, dict[str, Any]]) -> str:
     """Add the folders of a lineage to `steps` by name, each once and after its inputs; return its root's name."""
     sources = [_add_steps(inner, base, steps) for inner in entry["inputs"]]
-    origin = entry["path"] if "://" in entry["path"] else str(Path(entry["path"]).resolve())
-    # A folder elsewhere is named by the last parts of its path that no other has: a report may be published.
-    path, names = Path(origin), [origin]
-    if path.is_relative_to(base):
-        names.insert(0, path.relative_to(base).as_posix())
-    elif "://" not in origin:
-        names = ["/".join(path.parts[-count:]) for count in range(1, len(path.parts))] + names
-    name = next(one for one in names if one not in steps or steps[one]["place"] == origin)
-    step = {"commands": [], "seed": None, **entry, "name": name, "place": origin, "sources": sources}
+    origin = entry["path"]
+    name = origin if "://" in origin else _name(Path(origin).resolve(), base)
+    step = {"commands": [], "seed": None, **entry, "name": name, "sources": sources}
     step["commands"] = [made] if (made := shipped.origin_of(origin)) else step["commands"]
     steps.setdefault(name, step)
     return name
