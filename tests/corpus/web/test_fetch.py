@@ -8,11 +8,13 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
 import tracemalloc
 from collections import Counter, defaultdict
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from itertools import pairwise
@@ -37,11 +39,12 @@ from headwater.corpus import (
     read_pages,
 )
 from headwater.corpus.web.addresses import is_public
-from headwater.corpus.web.crawl_log import JOURNAL
+from headwater.corpus.web.answers import retry_after
+from headwater.corpus.web.crawl_database import DATABASE, CrawlDatabase, WaitingLink
 from headwater.corpus.web.fetch import _Fetch
-from headwater.corpus.web.queues import HostQueues, RobotsFile, WaitingLink
+from headwater.corpus.web.robots import RobotsFile
 from headwater.corpus.web.urls import host_of
-from headwater.corpus.web.visit import Visitor, retry_after
+from headwater.corpus.web.visit import Visitor
 from headwater.errors import FolderError, UsageError
 from headwater.storage import open_folder
 
@@ -255,7 +258,7 @@ def test_robots_txt_is_fetched_again_after_a_failure_or_a_day(
     assert found["outcomes"] == {"page": 2, "robots.txt forbids it": 1, "robots.txt unreachable": 3}
     asked = [host for host, path, *_ in web.visits if path == "/robots.txt"]
     assert sorted(asked) == ["broken", "broken", "waking", "waking"], "no more than the retries of one link"
-    monkeypatch.setattr("headwater.corpus.web.visit._ROBOTS_SECONDS", 0.0)
+    monkeypatch.setattr("headwater.corpus.web.robots._ROBOTS_SECONDS", 0.0)
     before = len(web.visits)
     fetch(links, tmp_path / "again")
     asked = [host for host, path, *_ in web.visits[before:] if path == "/robots.txt" and host == "waking"]
@@ -263,37 +266,46 @@ def test_robots_txt_is_fetched_again_after_a_failure_or_a_day(
 
 
 def test_links_wait_by_host_and_those_with_most_come_first(tmp_path: Path) -> None:
-    links = [("giant", f"g{number}") for number in range(7)]
-    links += [(host, f"{host}{number}") for number in range(2) for host in ("b", "a")]
-    queues = HostQueues(tmp_path, links)
-    hosts = list(iter(queues.next_host, None))
+    urls = [f"http://giant/{number}" for number in range(7)]
+    urls += [f"http://{host}/{number}" for number in range(2) for host in ("b", "a")]
+    database = CrawlDatabase(
+        tmp_path, [("", "mailto:x", "no http(s) URL"), *((host_of(u), u, None) for u in urls)]
+    )
+    hosts = list(iter(database.next_host, None))
     assert [host.host for host in hosts] == ["giant", "a", "b"]
-    assert all(map(queues.take, hosts))
-    giant, first, second = ([link.url for link in host.waiting] for host in hosts)
-    assert (giant, first, second) == ([f"g{number}" for number in range(7)], ["a0", "a1"], ["b0", "b1"])
-    assert queues.robots("http://a") is None
+    assert all(map(database.take, hosts))
+    assert [[link.url for link in host.waiting] for host in hosts] == [urls[:7], urls[8::2], urls[7::2]]
+    assert database.robots("http://a") is None
     file = RobotsFile(3.5, 1, b"User-agent: *")
-    queues.keep_robots("http://a", file)
-    assert queues.robots("http://a") == file
-    queues.close()
-    assert not list(tmp_path.iterdir())
+    database.save_robots("http://a", file)
+    assert database.robots("http://a") == file
+    database.record(hosts[0].waiting[0], "status 404")
+    database.close()
+    database = CrawlDatabase(tmp_path, [])
+    assert (database.links, database.pages) == (2, 0)
+    assert database.robots("http://a") is None, "its time is that of another process"
+    first = database.next_host()
+    assert first
+    assert database.take(first)
+    assert [link.url for link in first.waiting] == urls[1:7]
+    database.close()
 
 
 def test_a_host_reads_its_links_as_it_needs_them(
     tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.corpus.web.queues._TAKEN", 3)
+    monkeypatch.setattr("headwater.corpus.web.crawl_database._TAKEN", 3)
     monkeypatch.setattr("headwater.corpus.web.fetch._BEGUN", 2)
     urls = [web.url("giant", f"/story/{i}") for i in range(8)] + [web.url(f"h{i}", "/flaky") for i in range(5)]
     found = fetch(make_links(tmp_path, urls), tmp_path / "pages")
     assert found["outcomes"] == {"page": 13}
-    assert not list((tmp_path / "pages").glob(".queues*"))
+    assert not list((tmp_path / "pages").glob(f"{DATABASE}*"))
 
 
 def test_robots_txt_is_read_once_a_page(tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a request, a failing database would hide the error of the request itself."""
-    original, read = HostQueues.robots, []
-    monkeypatch.setattr(HostQueues, "robots", lambda *given: read.append(1) or original(*given))
+    original, read = CrawlDatabase.robots, []
+    monkeypatch.setattr(CrawlDatabase, "robots", lambda *given: read.append(1) or original(*given))
     assert (
         fetch(make_links(tmp_path, [web.url("a", f"/story/{i}") for i in range(3)]), tmp_path / "p")["pages"] == 3
     )
@@ -303,7 +315,7 @@ def test_robots_txt_is_read_once_a_page(tmp_path: Path, web: Any, monkeypatch: p
 def test_rules_beyond_those_in_memory_are_not_requested_again(
     tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.corpus.web.visit._ROBOTS_KEPT", 1)
+    monkeypatch.setattr("headwater.corpus.web.robots._ROBOTS_KEPT", 1)
     urls = [web.url(host, path) for path in ("/story/1", "/ours/a", "/story/2") for host in ("fenced", "a", "b")]
     found = fetch(make_links(tmp_path, urls), tmp_path / "pages")
     assert found["outcomes"] == {"page": 8, "robots.txt forbids it": 1}
@@ -454,77 +466,95 @@ import os, signal, socket, sys
 from pathlib import Path
 original = socket.getaddrinfo
 socket.getaddrinfo = lambda host, *a, **k: original("127.0.0.1", *a, **k)
-from headwater.corpus.web.fetch import fetch_links
-from headwater.corpus.web.fetch import FetchConfig
-from headwater.corpus.web.crawl_log import CrawlLog
-note, done = CrawlLog._note, []
-def dying(self, entry):
-    done.append(1)
-    if len(done) == 12:
-        os.kill(os.getpid(), signal.SIGKILL)  # the page is written, its line is not
-    note(self, entry)
-CrawlLog._note = dying
-config = FetchConfig(delay=0.0, allow_private=True, hosts=3)
-fetch_links(Path(sys.argv[1]), Path(sys.argv[2]), config)
+from headwater.corpus.web import crawl_database
+from headwater.corpus.web.fetch import FetchConfig, fetch_links
+from headwater.corpus.web.warc import WarcWriter
+links, out, name, calls = sys.argv[1:]
+crawl_database.SYNC_LINKS = 4
+owner = {"_next_file": WarcWriter, "flush": WarcWriter}.get(name, crawl_database.CrawlDatabase)
+method, left = getattr(owner, name), [int(calls)]
+def dying(self, *values):
+    left[0] -= 1
+    if not left[0]:
+        if name == "record":  # half of a page is written, its outcome is not
+            self._warc._file.write(b"half of a page")
+            self._warc._file.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return method(self, *values)
+setattr(owner, name, dying)
+fetch_links(Path(links), Path(out), FetchConfig(delay=0.0, allow_private=True, hosts=3))
 """
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_a_killed_fetch_continues_at_the_next_link(tmp_path: Path, web: Any) -> None:
+    """However often and wherever it is killed, each page is written once, and visited again only if it was not."""
     urls = [web.url(f"host-{i % 5}", f"/story/{i}") for i in range(30)]
     links = make_links(tmp_path, urls)
     out = tmp_path / "pages"
-    ended = subprocess.run([sys.executable, "-c", KILLED, str(links), str(out)], check=False)
-    assert ended.returncode == -signal.SIGKILL
-    with pytest.raises(FolderError, match="not complete"):
-        open_folder(out, "pages")
-    journaled = (out / JOURNAL).read_text().count("\n")
-    assert journaled == 11
-    with (out / JOURNAL).open("a") as journal:
-        journal.write('{"url": "http://cut')  # a line cut short is skipped
-    before = len(web.visits)
+    kills = [("_import", 1), ("_recover", 1), ("_next_file", 1), ("record", 12), ("flush", 2), ("result", 1)]
+    for name, calls in kills:
+        code = [sys.executable, "-c", KILLED, str(links), str(out), name, str(calls)]
+        assert subprocess.run(code, check=False).returncode == -signal.SIGKILL, name
+        with pytest.raises(FolderError, match="not complete"):
+            open_folder(out, "pages")
+    assert len(pages_of(out)) == 30
     found = fetch_links(links, out, FetchConfig(delay=0.0, allow_private=True))
     assert (found["links"], found["pages"]) == (30, 30)
     assert set(pages_of(out)) == set(urls)
-    asked = [path for _, path, *_ in web.visits[before:] if path != "/robots.txt"]
-    assert len(asked) == 19, "links that were done are not visited again"
+    raw = b"".join(gzip.decompress(path.read_bytes()) for path in out.glob("*.warc.gz"))
+    assert raw.count(b"X-Headwater-Link: ") == 30, "no page twice"
+    again = sum(path != "/robots.txt" for _, path, *_ in web.visits) - 30
+    assert again <= 3 * len(kills), "only pages on the way when it was killed"
     open_folder(out, "pages")
     assert fetch_links(links, out, FetchConfig(delay=0.0, allow_private=True)) == found
+    assert not list(out.glob(".crawl*"))
 
 
-def torn(out: Path, how: str) -> int:
-    """Damage an unfinished fetch as a power cut may; return how many of its links are lost."""
-    [warc] = out.glob("*.warc.gz")
-    content = warc.read_bytes()
-    lines = (out / JOURNAL).read_bytes().splitlines(keepends=True)
-    ends = [json.loads(line)["end"] for line in lines]
-    if how == "its last byte is gone":
-        warc.write_bytes(content[:-1])
-        return 1
-    if how == "the last pages are zeros":
-        warc.write_bytes(content[: ends[-4] + 10] + bytes(len(content) - ends[-4] - 10))
-        return 3
-    if how == "the WARC is gone":
-        warc.unlink()
-        return len(lines)
-    if how == "the journal ends in zeros":
-        (out / JOURNAL).write_bytes(b"".join(lines[:-2]) + bytes(len(lines[-1] + lines[-2])))
-        return 2
-    raise ValueError(how)
-
-
-@pytest.mark.parametrize(
-    "how", ["its last byte is gone", "the last pages are zeros", "the WARC is gone", "the journal ends in zeros"]
-)
-def test_a_power_cut_costs_a_fetch_its_last_pages_only(
-    tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
+def unfinished(tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path, list[str]]:
+    """Return the links and the folder of a fetch that ended after its last page, and its URLs."""
     urls = [web.url("a", f"/story/{i}") for i in range(9)]
     links, out = make_links(tmp_path, urls), tmp_path / "pages"
     with monkeypatch.context() as patched:
         patched.setattr("headwater.storage.stage.record_files", lambda out, only: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             fetch(links, out)
+    return links, out, urls
+
+
+def alter(out: Path, query: str) -> list[Any]:
+    with closing(sqlite3.connect(out / DATABASE, isolation_level=None)) as database:
+        return database.execute(query).fetchall()
+
+
+def torn(out: Path, how: str) -> int:
+    """Damage an unfinished fetch as a power cut may; return how many of its links are lost."""
+    [warc] = out.glob("*.warc.gz")
+    content = warc.read_bytes()
+    starts = [row[0] for row in alter(out, "SELECT start FROM links ORDER BY start")]
+    if how == "its last byte is gone":
+        warc.write_bytes(content[:-1])
+        return 1
+    if how == "the last pages are zeros":
+        warc.write_bytes(content[: starts[-3] + 10] + bytes(len(content) - starts[-3] - 10))
+        return 3
+    if how == "the WARC is gone":
+        warc.unlink()
+        return len(starts)
+    if how == "the last transactions are gone":
+        alter(out, f"UPDATE links SET outcome = NULL, file = NULL WHERE start >= {starts[-2]}")
+        return 2
+    raise ValueError(how)
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["its last byte is gone", "the last pages are zeros", "the WARC is gone", "the last transactions are gone"],
+)
+def test_a_power_cut_costs_a_fetch_its_last_pages_only(
+    tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    links, out, urls = unfinished(tmp_path, web, monkeypatch)
     lost = torn(out, how)
     before = len(web.visits)
     assert fetch(links, out)["pages"] == 9
@@ -532,45 +562,51 @@ def test_a_power_cut_costs_a_fetch_its_last_pages_only(
     assert len([path for _, path, *_ in web.visits[before:] if path != "/robots.txt"]) == lost
 
 
-@pytest.mark.parametrize("lost", ["the journal", "its last lines", "all its lines"])
-def test_a_fetch_keeps_pages_that_its_journal_does_not_name(
+@pytest.mark.parametrize("lost", ["the database", "its pages", "its last outcomes", "all its outcomes"])
+def test_a_fetch_keeps_pages_that_its_database_does_not_name(
     tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
-    monkeypatch.setattr("headwater.corpus.web.crawl_log.SYNC_LINKS", 2)
-    links, out = make_links(tmp_path, [web.url("a", f"/story/{i}") for i in range(9)]), tmp_path / "pages"
-    with monkeypatch.context() as patched:
-        patched.setattr("headwater.storage.stage.record_files", lambda out, only: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            fetch(links, out)
-    if lost == "the journal":  # as a copy without hidden files
-        (out / JOURNAL).unlink()
+    monkeypatch.setattr("headwater.corpus.web.crawl_database.SYNC_LINKS", 2)
+    links, out, _ = unfinished(tmp_path, web, monkeypatch)
+    reason = "it does not name the pages of"
+    if lost == "the database":  # as a copy without hidden files
+        (out / DATABASE).unlink()
+    elif lost == "its pages":
+        (out / DATABASE).write_bytes(b"not a database" * 1000)
+        reason = "file is not a database"
     else:
-        lines = (out / JOURNAL).read_bytes().splitlines(keepends=True)
-        (out / JOURNAL).write_bytes(b"".join(lines[:3] if lost == "its last lines" else []))
+        alter(out, f"UPDATE links SET outcome = NULL, file = NULL WHERE number > {3 if 'last' in lost else 0}")
     [warc] = out.glob("*.warc.gz")
     content = warc.read_bytes()
-    with pytest.raises(
-        FolderError, match=r"journal\.jsonl was cut short or altered: it does not name the pages of"
-    ):
+    with pytest.raises(FolderError, match=rf"\.crawl\.sqlite was cut short or altered: {reason}"):
         fetch(links, out)
     assert warc.read_bytes() == content
 
 
-def test_pages_and_journal_are_flushed_in_turn(tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_are_flushed_before_the_database(tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     flushed: list[str] = []
-    fsync = os.fsync
+    fsync, out = os.fsync, tmp_path / "pages"
     links = make_links(tmp_path, [web.url("a", f"/story/{i}") for i in range(9)])
 
     def watched(descriptor: int) -> None:
         fsync(descriptor)
-        found = os.fstat(descriptor)
-        names = [path.name for path in (tmp_path / "pages").glob("*") if os.path.samestat(path.stat(), found)]
-        flushed.extend(name for name in names if name.startswith(("pages-", JOURNAL)))
+        if os.fstat(descriptor).st_ino in {path.stat().st_ino for path in out.glob("*.warc.gz")}:
+            flushed.append("pages")
+
+    original = CrawlDatabase._execute
+
+    def executed(self: CrawlDatabase, query: str, *values: Any) -> Any:
+        rows = original(self, query, *values)
+        if "checkpoint" in query:
+            assert rows[0][1] == rows[0][2] > 0, "all of the log is in the database"
+            flushed.append("database")
+        return rows
 
     monkeypatch.setattr(os, "fsync", watched)
-    monkeypatch.setattr("headwater.corpus.web.crawl_log.SYNC_LINKS", 4)
-    fetch(links, tmp_path / "pages")
-    assert flushed[:6] == ["pages-00000.warc.gz", JOURNAL] * 3
+    monkeypatch.setattr(CrawlDatabase, "_execute", executed)
+    monkeypatch.setattr("headwater.corpus.web.crawl_database.SYNC_LINKS", 4)
+    fetch(links, out)
+    assert flushed[:4] == ["pages", "database"] * 2
 
 
 def test_a_fetch_killed_while_its_files_are_hashed_loses_no_page(
@@ -589,7 +625,7 @@ def test_a_fetch_killed_while_its_files_are_hashed_loses_no_page(
         assert len(pages_of(out)) == 2
     assert fetch(links, out, delay=0.1)["pages"] == 2, "who runs a host may ask for a longer delay meanwhile"
     assert len(web.visits) == 4, "each page and each robots.txt once"
-    assert not (out / JOURNAL).exists()
+    assert not (out / DATABASE).exists()
 
 
 def test_a_folder_without_links_is_named_before_fetching(tmp_path: Path) -> None:

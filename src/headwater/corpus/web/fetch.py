@@ -5,7 +5,7 @@ at a time with a delay in between, and sends its name and a contact. Robust: eve
 unpacked size; each redirect is checked like a link; addresses that are not public are refused in URLs, in
 redirects and in DNS answers at the time of connecting.
 
-`crawl_log` writes the pages in the order of arrival. The same command resumes a killed fetch at the next link.
+`crawl_database` has the links and their outcomes: the same command resumes a killed fetch at the next link.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from pydantic import Field
 
 from headwater.config import Config
 from headwater.corpus.sources.pages import PAGE_BYTES
-from headwater.corpus.web.crawl_log import JOURNAL, CrawlLog
+from headwater.corpus.web.answers import Moved, Refused
+from headwater.corpus.web.crawl_database import DATABASE, CrawlDatabase, HostLinks, WaitingLink
 from headwater.corpus.web.links import read_links
-from headwater.corpus.web.queues import HostLinks, HostQueues, WaitingLink
 from headwater.corpus.web.urls import canonical_url, host_of
-from headwater.corpus.web.visit import Moved, Refused, Visitor, require_packages
+from headwater.corpus.web.visit import Visitor, require_packages
 from headwater.errors import DataError, FolderError, resumable
 from headwater.reading import read_json
 from headwater.storage import INTERACTIVE, Progress, Stage, folder_lock, storage_errors, write_json
@@ -78,15 +78,15 @@ def fetch_links(
     require_packages()
     stage = _stage(links, out, config)
     if stage.is_complete(progress):
-        (out / JOURNAL).unlink(missing_ok=True)  # of a fetch killed after its last step
+        (out / DATABASE).unlink(missing_ok=True)  # of a fetch killed after its last step
         return dict(read_json(out / FUNNEL))
     with storage_errors(out):
         stage.begin()
         with folder_lock(out):
             result = _crawl(links, out, config, progress)
             write_json(out / FUNNEL, result)
-            stage.finish()  # may take hours; killed here, the fetch still has its journal
-            (out / JOURNAL).unlink()
+            stage.finish()  # may take hours; killed here, the fetch still has its links
+            (out / DATABASE).unlink()
     progress.finish(f"{result['pages']:,} pages of {result['links']:,} links, {result['bytes'] / 1e6:.1f} MB")
     return result
 
@@ -111,41 +111,37 @@ def _stage(links: Path, out: Path, config: FetchConfig) -> Stage:
 
 
 def _crawl(links: Path, out: Path, config: FetchConfig, progress: Progress) -> dict[str, Any]:
-    """Visit the links that the journal in `out` does not name; return the counts of all."""
-    with closing(CrawlLog(out)) as log:
+    """Visit the links that have no outcome in `out`; return the counts of all."""
+    with closing(CrawlDatabase(out, _with_hosts(links))) as database:
         progress.start("fetch", unit="links")
-        with closing(HostQueues(out, _waiting(links, log))) as queues:
-            asyncio.run(_Fetch(config, log, queues, progress).run())
-    if not log.links:
-        raise DataError(f"{links} contains no links", repair="Gather more with: headwater corpus links")
-    return log.result()
+        asyncio.run(_Fetch(config, database, progress).run())
+        if not database.links:
+            raise DataError(f"{links} contains no links", repair="Gather more with: headwater corpus links")
+        return database.result()
 
 
-def _waiting(links: Path, log: CrawlLog) -> Iterator[tuple[str, str]]:
-    """Yield (host, link) of each link that is not in the journal; record those that cannot be visited."""
+def _with_hosts(links: Path) -> Iterator[tuple[str, str, str | None]]:
+    """Yield (host, link, outcome) of each link; an outcome if it cannot be visited."""
     for link in read_links(links):
         url = canonical_url(link["url"])
-        if url and not log.has(url):
-            yield host_of(url), url
-        elif not url and not log.has(link["url"]):
-            log.refuse(link["url"], "no http(s) URL")
+        yield (host_of(url), url, None) if url else ("", link["url"], "no http(s) URL")
 
 
 class _Fetch:
     """Visits hosts in parallel, each in turn: a visit, then the host's delay."""
 
-    def __init__(self, config: FetchConfig, log: CrawlLog, queues: HostQueues, progress: Progress) -> None:
-        self._config, self._log, self._queues, self._progress = config, log, queues, progress
+    def __init__(self, config: FetchConfig, database: CrawlDatabase, progress: Progress) -> None:
+        self._config, self._database, self._progress = config, database, progress
         self._hosts: dict[str, HostLinks] = {}  # those begun and not finished
         self._failures: Counter[str] = Counter()  # consecutive links without an answer, by host
         self._ready: list[tuple[float, int, str]] = []  # (time, order, host)
         self._order = self._visits = 0
 
     async def run(self) -> None:
-        """Visit all links of the queues."""
+        """Visit all links that have no outcome."""
         self._changed = asyncio.Event()
         try:
-            async with Visitor(self._config, self._queues) as visitor, asyncio.TaskGroup() as visits:
+            async with Visitor(self._config, self._database) as visitor, asyncio.TaskGroup() as visits:
                 while True:
                     free = self._config.hosts - self._visits
                     while free and (self._is_due() or self._begin_host(visitor)):
@@ -166,8 +162,8 @@ class _Fetch:
         return bool(self._ready) and self._ready[0][0] <= time.monotonic()
 
     def _begin_host(self, visitor: Visitor) -> bool:
-        """Schedule the next host of the queues; return whether one is due now."""
-        while len(self._hosts) < _BEGUN and (links := self._queues.next_host()):
+        """Schedule the next host of the database; return whether one is due now."""
+        while len(self._hosts) < _BEGUN and (links := self._database.next_host()):
             begun = self._hosts.get(links.host)  # by redirects
             self._hosts[links.host] = links
             if begun is None:
@@ -181,24 +177,24 @@ class _Fetch:
     async def _visit(self, visitor: Visitor, name: str) -> None:
         """Visit the next link of a host, record the outcome, and schedule the host again."""
         host = self._hosts[name]
-        self._queues.take(host)
+        self._database.take(host)
         waiting = host.waiting
         link = waiting.popleft()
-        url, attempts, hops = link
+        url, attempts = link.url, link.attempts
         if self._failures[name] >= self._config.failures:
-            self._log.refuse(url, "host gave no answer")
+            self._database.record(link, "host gave no answer")
         else:
             try:
-                page = await visitor.visit(url, hops)
+                page = await visitor.visit(url, link.hops)
                 self._failures.pop(name, None)
-                self._log.add(url, page)
+                self._database.add(link, page)
             except Moved as moved:  # this host's other links need not wait
                 self._failures.pop(name, None)
                 self._move(link._replace(hops=moved.hops), visitor)
             except Refused as refusal:
                 if refusal.temporary and attempts < self._config.retries:
                     # Retry later. If a redirect led to another host, this host's other links need not wait.
-                    if refusal.host == name or not self._queues.take(host):
+                    if refusal.host == name or not self._database.take(host):
                         visitor.postpone(name, self._config.back_off * 4**attempts)
                         waiting.appendleft(link._replace(attempts=attempts + 1))
                     else:
@@ -209,11 +205,11 @@ class _Fetch:
                     else:
                         self._failures.pop(name, None)
                     if refusal.page is not None:
-                        self._log.add(url, refusal.page, cut=True)
+                        self._database.add(link, refusal.page, cut=True)
                     else:
-                        self._log.refuse(url, refusal.outcome)
-        self._progress.advance(self._log.links, pages=self._log.pages, hosts=self._visits)
-        if self._queues.take(self._hosts[name]):  # it may have got more meanwhile
+                        self._database.record(link, refusal.outcome)
+        self._progress.advance(self._database.links, pages=self._database.pages, hosts=self._visits)
+        if self._database.take(self._hosts[name]):  # it may have got more meanwhile
             self._schedule(name, visitor)
         else:
             del self._hosts[name]
@@ -224,7 +220,7 @@ class _Fetch:
         """Let a link wait with those of the host that it was redirected to."""
         name = host_of(link.hops[-1])
         if name not in self._hosts:
-            self._hosts[name] = HostLinks(name, 1, 0)
+            self._hosts[name] = HostLinks(name)
             self._schedule(name, visitor)
         self._hosts[name].waiting.append(link)
 

@@ -12,72 +12,35 @@ import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import datetime
-from email.utils import parsedate_to_datetime
-from functools import lru_cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 from headwater.corpus.sources.pages import BodyDecoder
 from headwater.corpus.web.addresses import PrivateAddress, is_public, make_resolver
-from headwater.corpus.web.queues import HostQueues, RobotsFile
-from headwater.corpus.web.urls import PORTS, canonical_url, host_of
+from headwater.corpus.web.answers import (
+    REDIRECTS,
+    TEMPORARY,
+    Fetched,
+    Moved,
+    Refused,
+    redirect_target,
+    retry_after,
+)
+from headwater.corpus.web.robots import RobotsChecker
+from headwater.corpus.web.urls import PORTS, host_of
 from headwater.errors import require_extra
 
 if TYPE_CHECKING:
+    from headwater.corpus.web.crawl_database import CrawlDatabase
     from headwater.corpus.web.fetch import FetchConfig
 
 _TEXT_TYPES = ("text/html", "application/xhtml+xml", "text/plain")
 _HEADER_BYTES = 64 * 1024  # of one header: security policies exceed aiohttp's default of 8 KiB
-_ROBOTS_BYTES = 512 * 1024  # of robots.txt: RFC 9309 requires at least 500 KiB
-_ROBOTS_KEPT = 4000  # files whose rules are in memory; `HostQueues` has all on disk
-_ROBOTS_SECONDS = 24 * 3600.0  # how long one is cached (RFC 9309, section 2.4)
 _GATES_KEPT = 100_000  # hosts
 _DNS_SECONDS = 120.0  # for one name; resolvers usually give up sooner
 # Other failures of DNS may be temporary. Not every platform has EAI_NODATA.
 _NO_SUCH_HOST = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
-_TEMPORARY = {429, 500, 502, 503, 504}
-_REDIRECTS = {301, 302, 303, 307, 308}
-
-
-@dataclass(eq=False)
-class Refused(Exception):
-    """A visit without a complete page; `outcome` says why.
-
-    no_answer: the host did not respond; temporary: a later visit may succeed; page: the beginning of the page, if
-    that arrived; host: the host that failed.
-    """
-
-    outcome: str
-    no_answer: bool = False
-    temporary: bool = False
-    page: Fetched | None = None
-    host: str = ""
-
-
-class Moved(Exception):
-    """A visit was redirected by `hops` to a host that others visit: it goes on when that host is free."""
-
-    def __init__(self, hops: tuple[str, ...]) -> None:
-        super().__init__(hops)
-        self.hops = hops
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """A page: its URL after redirects, status line, headers, and unpacked body; or another answer without a body.
-
-    location: the target of a redirect; wait: the seconds before the next visit that the host requested.
-    """
-
-    url: str
-    status_line: str
-    headers: list[tuple[str, str]]
-    body: bytes
-    status: int = 200
-    location: str = ""
-    wait: float = 0.0
 
 
 def require_packages() -> None:
@@ -98,14 +61,14 @@ class _Gate:
 class Visitor:
     """Visits pages for a fetch. Use as an asynchronous context manager."""
 
-    def __init__(self, config: FetchConfig, queues: HostQueues) -> None:
+    def __init__(self, config: FetchConfig, database: CrawlDatabase) -> None:
         import aiohttp
 
         self._aiohttp: Any = aiohttp
-        self._config, self._queues = config, queues
+        self._config = config
         contact = f" (+{config.contact})" if config.contact else ""
         self._agent = f"Headwater/{version('headwater')}{contact}"
-        self._asking: dict[str, asyncio.Lock] = {}
+        self._robots = RobotsChecker(config, database, self._get)
         self._gates: dict[str, _Gate] = {}
 
     async def __aenter__(self) -> Visitor:
@@ -151,19 +114,19 @@ class Visitor:
         while len(chain) <= self._config.redirects + 1:
             url = chain[-1]
             try:
-                delay = await self._allowed_delay(url)
+                delay = await self._robots.allowed_delay(url)
                 answer = await self._get(url, self._config.page_bytes, delay, pages_only=True)
             except Refused as refusal:
                 refusal.host = host_of(url)
                 refusal.no_answer = refusal.no_answer and len(chain) == 1  # else the link's own host answered
                 raise
-            if answer.status not in _REDIRECTS:
+            if answer.status not in REDIRECTS:
                 if answer.status != 200:
                     patient = answer.wait <= self._config.longest_wait
-                    temporary = patient and answer.status in _TEMPORARY
+                    temporary = patient and answer.status in TEMPORARY
                     raise Refused(f"status {answer.status}", temporary=temporary, host=host_of(url))
                 return answer
-            target = _target(url, answer.location)
+            target = redirect_target(url, answer.location)
             if not target:
                 raise Refused("redirect to no http(s) URL")
             if target in chain:
@@ -176,48 +139,6 @@ class Visitor:
     def _is_busy(self, host: str) -> bool:
         gate = self._gates.get(host)
         return gate is not None and (gate.lock.locked() or gate.free_at > time.monotonic())
-
-    async def _allowed_delay(self, url: str) -> float:
-        """Return the host's delay after a visit; raise Refused unless robots.txt allows the URL."""
-        robots = await self._robots_of(url)
-        if robots.failed:
-            raise Refused("robots.txt unreachable", temporary=robots.failed <= self._config.retries)
-        rules, delay = _rules(robots.body)
-        if delay > self._config.longest_delay:
-            raise Refused("robots.txt asks for too long a delay")
-        if not rules.can_fetch(url, "Headwater"):
-            raise Refused("robots.txt forbids it")
-        return delay
-
-    async def _robots_of(self, url: str) -> RobotsFile:
-        origin = _origin(url)
-        lock = self._asking.setdefault(origin, asyncio.Lock())
-        try:
-            async with lock:
-                known = self._queues.robots(origin)
-                if known is None or known.until <= time.monotonic():
-                    known = await self._ask_robots(origin, known or RobotsFile(0.0, 0, b""))
-                    self._queues.keep_robots(origin, known)
-                return known
-        finally:
-            if not lock.locked():
-                self._asking.pop(origin, None)
-
-    async def _ask_robots(self, origin: str, known: RobotsFile) -> RobotsFile:
-        """Request robots.txt; `known` is what was fetched before."""
-        url = f"{origin}/robots.txt"
-        for _ in range(self._config.redirects + 1):
-            answer = await self._get(url, _ROBOTS_BYTES, _rules(known.body)[1], pages_only=False)
-            if answer.status not in _REDIRECTS:
-                break
-            url = _target(url, answer.location)
-            if not url:
-                break
-        until = time.monotonic() + _ROBOTS_SECONDS
-        if answer.status >= 500 or answer.status == 429:
-            # Requested again with each retry of the first link, then not for a day.
-            return RobotsFile(until if known.failed >= self._config.retries else 0.0, known.failed + 1, b"")
-        return RobotsFile(until, 0, answer.body if answer.status == 200 else b"")
 
     async def _get(self, url: str, limit: int, delay: float, *, pages_only: bool) -> Fetched:
         """Request a URL when its host may be visited; other requests to that host wait, then also for `delay`."""
@@ -264,7 +185,7 @@ class Visitor:
                 line = f"HTTP/1.1 {response.status} {response.reason or ''}".rstrip()
                 if response.status != 200:
                     response.close()  # without its body
-                    requested = response.headers.get("Retry-After", "") if response.status in _TEMPORARY else ""
+                    requested = response.headers.get("Retry-After", "") if response.status in TEMPORARY else ""
                     location = response.headers.get("Location", "")
                     return Fetched(url, line, headers, b"", response.status, location, retry_after(requested))
                 kind = response.headers.get("Content-Type", "text/html").partition(";")[0].strip().lower()
@@ -311,28 +232,6 @@ class Visitor:
         return b"".join(pieces), decoder is None or decoder.eof or not begun
 
 
-@lru_cache(_ROBOTS_KEPT)
-def _rules(robots: bytes) -> tuple[Any, float]:
-    """Return protego's rules of a robots.txt, and the seconds between two visits that it asks for."""
-    from protego import Protego
-
-    rules = Protego.parse(robots.decode("utf-8-sig", "replace"))  # without a byte-order mark
-    delay = rules.crawl_delay("Headwater")
-    return rules, float(delay) if delay else 0.0
-
-
-def retry_after(value: str) -> float:
-    """Return the seconds of a Retry-After header (RFC 9110, 10.2.3: a number or a date); 0 for other values."""
-    value = value.strip()
-    if value.isascii() and value.isdigit():
-        return float(value)
-    try:
-        requested = parsedate_to_datetime(value)
-    except (ValueError, TypeError, OverflowError):
-        return 0.0
-    return max(0.0, (requested - datetime.now(requested.tzinfo)).total_seconds())
-
-
 def _refuse_private(url: str, allowed: bool) -> None:
     """Raise Refused if the host of a URL is an address, which is never resolved, and not public."""
     try:
@@ -341,15 +240,3 @@ def _refuse_private(url: str, allowed: bool) -> None:
         return
     if not allowed and not public:
         raise Refused("address is not public")
-
-
-def _target(url: str, location: str) -> str:
-    """Return the canonical target of a redirect; empty if it is not an http(s) URL."""
-    try:
-        return canonical_url(urljoin(url, location))
-    except ValueError:
-        return ""
-
-
-def _origin(url: str) -> str:
-    return f"{url.partition('://')[0]}://{host_of(url)}"
