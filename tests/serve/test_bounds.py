@@ -332,7 +332,7 @@ def test_a_large_answer_does_not_block_the_event_loop(base_folder: Path, monkeyp
         whole = client.post("/v1/completions", json={**body, "prompt": texts}).json()
     assert max(sizes) <= 1_024
     assert len(sizes) <= 1 + sum(sizes) // 900
-    assert threads == {"long texts_0"}
+    assert all(name.startswith("asyncio_") for name in threads), "a thread of the loop's pool"
     for number, choice in enumerate(whole["choices"]):
         expected = alone[number % 4]["choices"][0]
         assert choice["text"] == expected["text"]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
-from functools import partial
 from typing import Any
 
 from pydantic_core import to_json
@@ -17,8 +16,13 @@ from headwater.errors import HeadwaterError
 from headwater.serve.problems import Problem, refused
 from headwater.serve.served import OpenRequest, Server
 
-_LAST_SECONDS = 5.0  # for sending the error that ends a stream
+_LAST_SECONDS = 5.0  # for sending the end of a stream
 _PART_BYTES = 64 * 1024  # of a body that are sent at a time
+_STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),  # nginx forwards each event at once
+]
 
 
 class Json(Response):
@@ -40,77 +44,67 @@ class Json(Response):
 
 
 class ComputedResponse(Response):
-    """An answer that is computed while its client stays connected and within the time limit, then sent within it.
+    """JSON that is computed while its client stays connected and within the time limit, then sent within it.
 
     param: the field that a library error is about, unless the error names another.
     """
 
     def __init__(
-        self,
-        server: Server,
-        model: str | None,
-        compute: Callable[[OpenRequest], Awaitable[dict[str, Any]]],
-        param: str,
+        self, server: Server, model: str | None, compute: Callable[[OpenRequest], Any], param: str = "prompt"
     ) -> None:
         super().__init__()
         self._server, self._model, self._compute, self._param = server, model, compute, param
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See Response."""
-        body = b""
+        """See Response. If the client disconnects, the work is cancelled, and ConnectionAbortedError raised."""
 
-        async def work() -> None:
-            nonlocal body
-            async with _timed(self._server.config.seconds, self._param):
-                body = await request.write(partial(encode, await self._compute(request)))
+        async def disconnected() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
 
         with OpenRequest(self._server, self._model, scope) as request:
-            await _while_connected(self._server, receive, work)
-            async with asyncio.timeout(self._server.config.seconds):
-                await Json(body)(scope, receive, send)
-
-
-class EventStream(Response):
-    """Server-sent events, sent as they come, until the client leaves or the time limit is reached."""
-
-    def __init__(
-        self, server: Server, model: str | None, events: Callable[[OpenRequest], AsyncIterator[bytes]]
-    ) -> None:
-        headers = {
-            "Cache-Control": "no-cache",
-            "X-Accel-Buffering": "no",  # nginx forwards each event at once
-        }
-        super().__init__(media_type="text/event-stream", headers=headers)
-        del self.headers["content-length"]
-        self._server, self._model, self._events = server, model, events
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See Response."""
-        started = False
-
-        async def put(data: bytes, more: bool = True) -> None:
-            nonlocal started
-            if not started:
-                started = True
-                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await send({"type": "http.response.body", "body": data, "more_body": more})
-
-        async def work() -> None:
+            work = asyncio.ensure_future(self._answer(request, scope, receive, send))
+            leaving = asyncio.ensure_future(disconnected())
             try:
-                answer = aclosing(self._events(request))  # type: ignore[type-var]
-                async with _timed(self._server.config.seconds, "prompt"), answer as events:
-                    async for data in events:
-                        await put(data)
-            except Problem as problem:
-                if not started:
-                    raise
-                async with asyncio.timeout(_LAST_SECONDS):  # the client may have stopped reading
-                    await put(b"data: %b\n\n" % encode(problem.content), more=False)
-            else:
-                await put(b"", more=False)
+                await asyncio.wait((work, leaving), return_when=asyncio.FIRST_COMPLETED)
+                if not work.done():
+                    self._server.metrics.disconnected.inc()
+                    raise ConnectionAbortedError
+                work.result()
+            finally:
+                work.cancel()
+                leaving.cancel()
+                await asyncio.gather(work, leaving, return_exceptions=True)
 
-        with OpenRequest(self._server, self._model, scope) as request:
-            await _while_connected(self._server, receive, work)
+    async def _answer(self, request: OpenRequest, scope: Scope, receive: Receive, send: Send) -> None:
+        async with _timed(self._server.config.seconds, self._param):
+            body = await asyncio.to_thread(encode, await self._compute(request))
+        async with asyncio.timeout(self._server.config.seconds):
+            await Json(body)(scope, receive, send)
+
+
+class EventStream(ComputedResponse):
+    """Server-sent events, sent as they come; `compute` yields them. The time limit is for all of them."""
+
+    async def _answer(self, request: OpenRequest, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+        try:
+            async with (
+                _timed(self._server.config.seconds, self._param),
+                aclosing(self._compute(request)) as events,
+            ):
+                async for data in events:
+                    if not started:
+                        started = True
+                        await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
+            last = b""
+        except Problem as problem:
+            if not started:
+                raise
+            last = b"data: %b\n\n" % encode(problem.content)
+        async with asyncio.timeout(_LAST_SECONDS):  # the client may have stopped reading
+            await send({"type": "http.response.body", "body": last})
 
 
 @asynccontextmanager
@@ -123,26 +117,6 @@ async def _timed(seconds: float, param: str) -> AsyncIterator[None]:
         raise Problem(504, f"The request took longer than {seconds:g} s.", code="timeout") from None
     except HeadwaterError as error:
         raise refused(error, param) from None
-
-
-async def _while_connected(server: Server, receive: Receive, work: Callable[[], Awaitable[None]]) -> None:
-    """Run `work`. If the client disconnects, cancel it and raise ConnectionAbortedError."""
-
-    async def gone() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-
-    tasks = [asyncio.ensure_future(work()), asyncio.ensure_future(gone())]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        if not tasks[0].done():
-            server.metrics.disconnected.inc()
-            raise ConnectionAbortedError
-        tasks[0].result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def reported(problem: Problem) -> Response:

@@ -123,7 +123,7 @@ def _add_openai(app: FastAPI, server: Server) -> None:
         name = server.choose(body.model, attrgetter("is_causal"))
         if body.stream:
             return EventStream(server, name, lambda request: stream(request, body))
-        return ComputedResponse(server, name, lambda request: complete(request, body), "prompt")
+        return ComputedResponse(server, name, lambda request: complete(request, body))
 
     @app.post("/v1/chat/completions", tags=["OpenAI"])
     async def chat(_: schema.ChatRequest) -> Any:
@@ -169,14 +169,14 @@ def _add_own(app: FastAPI, server: Server) -> None:
     async def inspect(body: schema.InspectRequest) -> Any:
         """Return what the model computes at one position: attention, states, every layer's prediction."""
         name = server.choose(body.model, attrgetter("is_causal"))
-        return ComputedResponse(server, name, lambda request: inspection.inspect(request, body), "prompt")
+        return ComputedResponse(server, name, lambda request: inspection.inspect(request, body))
 
 
 def _add_vllm(app: FastAPI, server: Server) -> None:
     @app.post("/tokenize", tags=["vLLM"])
     async def tokenize(body: schema.TokenizeRequest) -> Any:
         """Split a text into tokens."""
-        return ComputedResponse(server, body.model, lambda request: tasks.tokenize(request, body), "prompt")
+        return ComputedResponse(server, body.model, lambda request: tasks.tokenize(request, body))
 
     @app.get("/tokenizer_info", tags=["vLLM"])
     async def tokenizer_info(model: str | None = None) -> Any:

@@ -8,6 +8,7 @@ token and is not part of `text`.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 import time
@@ -235,7 +236,7 @@ async def chunks(
     try:
         if plan.body.echo:
             for some in short_jobs(answers, lambda answer: len(answer.prompt.ids)):
-                for answer, piece in await request.write(partial(_openings, some)):
+                for answer, piece in zip(some, await asyncio.to_thread(_openings, some), strict=True):
                     yield answer, piece
         if group is None:
             for answer in answers:
@@ -254,23 +255,23 @@ async def chunks(
 
 async def complete(request: OpenRequest, body: CompletionRequest) -> dict[str, Any]:
     """Return the whole answer: `n` continuations of each prompt."""
-    plan = await request.read(partial(plan_completion, request, body))
+    plan = await request.read(plan_completion, request, body)
     await score_prompts(request, plan)
     answers: dict[int, CompletionChoice] = {}
     async for answer, _ in chunks(request, plan):
         answers[answer.index] = answer
     ordered = [answers[number] for number in sorted(answers)]
-    choices = await request.write(lambda: [answer.whole() for answer in ordered])
+    choices = await asyncio.to_thread(lambda: [answer.whole() for answer in ordered])
     return {**_head(request.model, plan), "choices": choices, "usage": usage(plan, ordered)}
 
 
-def _openings(answers: list[CompletionChoice]) -> list[tuple[CompletionChoice, dict[str, Any]]]:
-    return [(answer, answer.opening()) for answer in answers]
+def _openings(answers: list[CompletionChoice]) -> list[dict[str, Any]]:
+    return [answer.opening() for answer in answers]
 
 
 async def stream(request: OpenRequest, body: CompletionRequest) -> AsyncIterator[bytes]:
     """Yield the answer as server-sent events. An error after the first event is the last event."""
-    plan = await request.read(partial(plan_completion, request, body))
+    plan = await request.read(plan_completion, request, body)
     await score_prompts(request, plan)
     head = b"data: " + json.dumps(_head(request.model, plan))[:-1].encode()
     options = plan.body.stream_options
@@ -282,7 +283,7 @@ async def stream(request: OpenRequest, body: CompletionRequest) -> AsyncIterator
         content = ("text", "finish_reason", "logprobs", "token_ids", "prompt_token_ids")
         if any(piece.get(key) for key in content):
             is_opening = len((piece["logprobs"] or {}).get("tokens", ())) > 1
-            choice = await request.write(partial(encode, piece)) if is_opening else encode(piece)
+            choice = await asyncio.to_thread(encode, piece) if is_opening else encode(piece)
             yield b'%b, "choices": [%b]%b' % (head, choice, tail)
     if wants_usage:
         counts = json.dumps(usage(plan, list(answers.values()))).encode()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,7 @@ async def inspect(request: OpenRequest, body: InspectRequest) -> dict[str, Any]:
     served.require_causal()
     if served.lm.config.is_recurrent:
         raise Problem(400, f"The model {served.name!r} is recurrent: it has no attention.", param="model")
-    prompts = await request.read(partial(read_prompts, request, body.prompt, "prompt"))
+    prompts = await request.read(read_prompts, request, body.prompt, "prompt")
     ids = prompts[0].ids
     position = len(ids) - 1 if body.position is None else body.position
     if position >= len(ids):

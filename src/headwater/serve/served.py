@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -19,11 +19,8 @@ from headwater.serve.problems import Problem, too_busy
 from headwater.serve.threads import Worker, give_way
 
 T = TypeVar("T")
-# Tokens of one job.
-_JOB_TOKENS = 1_024
-# A longer body is read, and the answer to more tokens put together, in the thread of long texts.
-_LONG_BODY, _LONG_TOKENS = 4 * 1024, 512
-_SHORT_TEXT_THREADS = 2
+# Tokens of one job, and bytes of a body from which on its texts are long.
+_JOB_TOKENS, _LONG_BODY = 1_024, 4 * 1024
 
 
 @dataclass
@@ -132,13 +129,8 @@ class Server:
         self.reload: Callable[[], object] = lambda: None  # opens the models whose folders have changed
 
     def start(self) -> None:
-        """Start the threads, in a running event loop.
-
-        Threads take turns in one interpreter: with each more busy thread a short request waits one turn longer.
-        So all long texts and answers share one thread.
-        """
-        self.short_texts: Executor = ThreadPoolExecutor(_SHORT_TEXT_THREADS, thread_name_prefix="text")
-        self.long_texts: Executor = ThreadPoolExecutor(1, thread_name_prefix="long texts", initializer=give_way)
+        """Start the threads, in a running event loop."""
+        self.long_texts = ThreadPoolExecutor(1, thread_name_prefix="long texts")
         for served in self.models.values():
             served.start(self.config.queue)
 
@@ -146,8 +138,7 @@ class Server:
         """Stop the threads."""
         for served in self.models.values():
             served.stop()
-        for pool in (self.short_texts, self.long_texts):
-            pool.shutdown(cancel_futures=True)
+        self.long_texts.shutdown(cancel_futures=True)
 
     def choose(self, name: str | None, suits: Callable[[Served], object]) -> str | None:
         """Return the name of a request's model: the one it gives, else that of the first model that suits it."""
@@ -173,15 +164,14 @@ class OpenRequest:
 
     It keeps its model to its end, also when another model takes that one's place meanwhile.
 
-    scope: of ASGI; `model` is added to it for the log, and `body_bytes` is the size of the body. is_long: whether
-    the thread of long texts reads it and puts its answer together.
+    scope: of ASGI; `model` is added to it for the log, and `body_bytes` is the size of the body.
     """
 
     def __init__(self, server: Server, model: str | None, scope: Any) -> None:
         self.model = server.find(model)
         self.route = getattr(scope.get("route"), "path", "other")
         self._server = server
-        self.is_long = scope.get("body_bytes", 0) > _LONG_BODY
+        self._pool = server.long_texts if scope.get("body_bytes", 0) > _LONG_BODY else None
         scope["model"] = self.model.name
 
     def __enter__(self) -> OpenRequest:
@@ -198,7 +188,6 @@ class OpenRequest:
         most = self._server.config.tokens
         if total > most:
             raise Problem(400, f"{total:,} tokens in one request; the most is {most:,}.", param=param)
-        self.is_long |= total > _LONG_TOKENS
 
     def count_tokens(self, read: int = 0, generated: int = 0) -> None:
         """Add tokens of this request to the metrics."""
@@ -212,16 +201,9 @@ class OpenRequest:
         """Add the time to the first token to the metrics."""
         self._server.metrics.first_token.labels(self.route, self.model.name).observe(seconds)
 
-    async def read(self, job: Callable[[], T]) -> T:
+    async def read(self, job: Callable[..., T], *arguments: Any) -> T:
         """Run a job that encodes what the client sent. Short texts never wait for long ones."""
-        pool = self._server.long_texts if self.is_long else self._server.short_texts
-        return await asyncio.get_running_loop().run_in_executor(pool, job)
-
-    async def write(self, job: Callable[[], T]) -> T:
-        """Run a job that puts an answer together: a long one in the thread of long texts, another one here."""
-        if not self.is_long:
-            return job()
-        return await asyncio.get_running_loop().run_in_executor(self._server.long_texts, job)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, job, *arguments)
 
 
 def short_jobs(items: Sequence[T], tokens: Callable[[T], int]) -> Iterator[list[T]]:

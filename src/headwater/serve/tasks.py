@@ -58,7 +58,7 @@ async def embed(request: OpenRequest, body: EmbeddingRequest) -> dict[str, Any]:
     width = served.lm.config.output_width
     if body.dimensions is not None and body.dimensions != width:
         raise Problem(400, f"dimensions is not supported; this model's vectors have {width}.", param="dimensions")
-    texts = await request.read(partial(_read_texts, served, body.input))
+    texts = await request.read(_read_texts, served, body.input)
     total = count_tokens(request, texts, served.lm.longest_text, "input")
     data: list[dict[str, Any]] = []
     for group in short_jobs(texts, len):
@@ -106,7 +106,7 @@ async def fill(request: OpenRequest, body: FillRequest) -> dict[str, Any]:
     vocabulary = served.lm.tokenizer.vocabulary_size
     if body.top > vocabulary:
         raise Problem(400, f"top is {body.top}; expected 1 to {vocabulary}.", param="top")
-    text, ids = await request.read(partial(_framed, served, body.input))
+    text, ids = await request.read(_framed, served, body.input)
     require_context(len(ids), served.lm.config.context, "input")
     positions = [position for position, token in enumerate(ids) if token == served.lm.tokenizer.mask]
     request.require_tokens(len(ids) + len(positions) * body.top, "top")
