@@ -41,9 +41,7 @@ _OPEN = ("/page/", "/health", "/openapi.json")
 
 _HOST = re.compile(rf"({HOST_NAME.pattern})(:[0-9]{{0,5}})?")
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")  # that a client may choose
-_LAST_READ_SECONDS = 0.05
-# Bytes that are parsed at a time, and parts of a body: a client may send each byte as a chunk of its own.
-_PARSED_BYTES, _MOST_PARTS = 4 * 1024, 16 * 1024
+_MOST_PARTS = 16 * 1024  # of a body: a client may send each byte as a chunk of its own
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -85,14 +83,13 @@ class Parser(h11.Connection):
 
 
 class Connection(H11Protocol):
-    """One client's connection. Much data is parsed a little at a time, so that others have their turn."""
+    """One client's connection."""
 
     def __init__(self, connections: Connections, *, app_state: dict[str, Any], **options: Any) -> None:
         super().__init__(app_state={**app_state, "connection": self}, **options)
         self.conn = Parser(h11.SERVER, connections.config.header_bytes)
         self._all, self._answering = connections, False
         self._deadline: asyncio.TimerHandle | None = None
-        self._unparsed, self._is_behind = bytearray(), False
 
     def begin(self) -> None:
         """Note that the headers of a request are complete."""
@@ -123,47 +120,23 @@ class Connection(H11Protocol):
         self._all.count -= 1
         self._all.waiting.pop(self, None)
         self._rest()
-        self._unparsed.clear()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
         if self._deadline is None and not self._answering:
             self._await_headers()
-        is_first = not self._unparsed
-        self._unparsed += data
-        if is_first:
-            self._parse()
-
-    def _parse(self) -> None:
-        data = bytes(self._unparsed[:_PARSED_BYTES])
         try:
             super().data_received(data)
         except h11.ProtocolError:  # wrong bytes after the answer has begun, so that an error cannot be sent
             self.transport.abort()
-        del self._unparsed[:_PARSED_BYTES]
-        if self.transport.is_closing():
-            self._unparsed.clear()
-        elif self._unparsed:
-            self._is_behind = True
-            self.transport.pause_reading()
-            self.loop.call_soon(self._parse)
-        elif self._is_behind:
-            self._is_behind = False
-            if not self.flow.read_paused:
-                self.transport.resume_reading()
 
     def _await_headers(self) -> None:
-        self._deadline = self.loop.call_later(self._all.config.body_seconds, self._read_once_more)
-
-    def _read_once_more(self) -> None:
-        # After a long callback, uvloop calls the timers that are due before it reads what has arrived.
-        self._deadline = self.loop.call_later(_LAST_READ_SECONDS, self._give_up)
+        self._deadline = self.loop.call_later(self._all.config.body_seconds, self._give_up)
 
     def _give_up(self) -> None:
         self._deadline = None
-        if not self._answering:
-            self.transport.close()
+        self.transport.close()
 
     def _rest(self) -> None:
         if self._deadline is not None:

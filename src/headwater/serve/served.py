@@ -129,7 +129,11 @@ class Server:
         self.reload: Callable[[], object] = lambda: None  # opens the models whose folders have changed
 
     def start(self) -> None:
-        """Start the threads, in a running event loop."""
+        """Start the threads, in a running event loop.
+
+        Threads take turns in one interpreter: with each more busy thread a short request waits one turn longer.
+        So all long texts share one thread; the short ones use the loop's own pool.
+        """
         self.long_texts = ThreadPoolExecutor(1, thread_name_prefix="long texts")
         for served in self.models.values():
             served.start(self.config.queue)
