@@ -97,6 +97,11 @@ def test_a_package_without_kernels_warns_once_and_uses_torch(
     with pytest.warns(RuntimeWarning, match=r"then run in the repository: pip install .*--no-deps \.$") as warned:
         assert [dispatch.chosen() for _ in range(2)] == [None, None]
     assert len(warned) == 1
+    dispatch.chosen.cache_clear()
+    for name in ("nonsense", "generic"):
+        monkeypatch.setenv(dispatch.VARIABLE, name)
+        with pytest.raises(UsageError, match=f"HEADWATER_CPU={name} cannot run .*no kernels were built"):
+            dispatch.chosen()
 
 
 def test_a_library_for_another_machine_counts_as_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

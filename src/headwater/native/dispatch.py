@@ -83,15 +83,14 @@ def chosen(requested: str | None = None) -> str | None:
     have gives a warning.
     """
     runnable = available()
-    if not runnable:
-        if EXPECTED:
-            message = f"The compiled kernels are missing: models run in torch, more slowly. {REPAIR}"
-            warnings.warn(message, RuntimeWarning, stacklevel=2)
-        return None
     requested = requested or os.environ.get(VARIABLE)
-    if not requested or requested in runnable:
-        return requested or runnable[0]
-    raise UsageError(f"{VARIABLE}={requested} cannot run on this machine", expected=", ".join(runnable))
+    if requested and requested not in runnable:
+        kernels = ", ".join(runnable) or "no value, as no kernels were built"
+        raise UsageError(f"{VARIABLE}={requested} cannot run on this machine", expected=kernels)
+    if not runnable and EXPECTED:
+        message = f"The compiled kernels are missing: models run in torch, more slowly. {REPAIR}"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+    return requested or next(iter(runnable), None)
 
 
 def check(code: int) -> int:
