@@ -19,7 +19,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 FOLDER = "src/headwater/native"
-PORTABLE = ("counting", "cpu", "merges")
+PORTABLE = ("bpe_merges", "bpe_words", "cpu")
 KERNELS = (
     "attention",
     "attention_tiles",

@@ -1,4 +1,4 @@
-/* Arrays that grow, and the hash of bytes: what counting.c and merges.c share. */
+/* Arrays that grow, and the hash of bytes: what bpe_words.c and bpe_merges.c share. */
 #ifndef HEADWATER_ARRAYS_H
 #define HEADWATER_ARRAYS_H
 

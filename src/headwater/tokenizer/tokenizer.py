@@ -30,14 +30,14 @@ from headwater.storage import (
     storage_errors,
     user_files,
 )
+from headwater.tokenizer.bpe_training import learn_vocabulary
+from headwater.tokenizer.bpe_words import TEXT_SUFFIXES, Sources, known_bytes, source_files
 from headwater.tokenizer.codec import LibraryCodec, WordPieceCodec
-from headwater.tokenizer.counting import TEXT_SUFFIXES, as_source, known_bytes, source_files
 from headwater.tokenizer.files import holds_tokenizer, library_content, read_folder, read_pair, write_files
 from headwater.tokenizer.folder import Roles, TokenizerFiles, default_roles, read_roles
 from headwater.tokenizer.gpt1 import WordCodec
 from headwater.tokenizer.gpt2 import ByteLevelCodec
 from headwater.tokenizer.library import SPECIALS, UNKNOWN_WORD
-from headwater.tokenizer.train import learn_vocabulary
 from headwater.tokenizer.vocabulary import (
     CLASSIFY,
     END_OF_TEXT,
@@ -132,7 +132,7 @@ class Tokenizer:
     @classmethod
     def train(
         cls,
-        files_or_texts: str | Path | Iterable[str | Path],
+        files_or_texts: Sources,
         kind: Kind = "gpt2",
         vocab_size: int = 32_000,
         special_tokens: Sequence[str] = (),
@@ -140,9 +140,8 @@ class Tokenizer:
     ) -> Tokenizer:
         """Learn a vocabulary from text; the order of texts does not matter.
 
-        A `Path` is a corpus folder, a text file or a folder of text files. A `str` is a text, but a single one or
-        one in a list (not in an iterator) is a path if that exists. `vocab_size` includes special tokens. Raises
-        UsageError if it is too small for the alphabet.
+        A `Path` is a corpus folder, a text file or a folder of text files; a `str` is a text. Raises UsageError if
+        `vocab_size`, special tokens included, is too small for the alphabet.
         """
         return cls(learn_vocabulary(files_or_texts, kind, vocab_size, special_tokens, progress=progress))
 
@@ -349,8 +348,7 @@ def train_tokenizer(
     `vocab_size` is too small for the alphabet, DataError for text that is empty or cannot be read.
     """
     paths = [Path(source) for source in sources]
-    for path in paths:
-        as_source(path)  # raises for one that does not exist
+    files = {path: source_files(path) for path in paths if not has_manifest(path)}
     names = ["source"] if len(paths) == 1 else [f"source {number}" for number in range(1, len(paths) + 1)]
     config = {"kind": kind, "vocab_size": vocab_size, "special_tokens": list(special_tokens)}
     inputs = dict(zip(names, paths, strict=True))
@@ -365,11 +363,9 @@ def train_tokenizer(
             f"{', '.join(tables)}: read as plain text, with the commas, quotes and escapes between the texts. To "
             "learn from the texts alone, make a corpus first: headwater corpus build"
         )
-    for path in paths:
-        if path.is_dir() and not has_manifest(path):
-            skipped = sum(map(len, user_files(path))) - len(source_files(path))
-            if skipped:
-                progress.note(f"{path}: skipped {counted(skipped, 'item')} other than plain-text files")
+    for path in filter(Path.is_dir, files):
+        if skipped := sum(map(len, user_files(path))) - len(files[path]):
+            progress.note(f"{path}: skipped {counted(skipped, 'item')} other than plain-text files")
     with stage.write() as work:
         learned = learn_vocabulary(paths, kind, vocab_size, special_tokens, progress=progress)
         tokenizer = Tokenizer(learned)

@@ -1,4 +1,4 @@
-/* Count the pieces of GPT-2's pre-split, as tokenizer/counting.py and reference.py do.
+/* Count the pieces of GPT-2's pre-split, as tokenizer/bpe_words.py and reference.py do.
 
    The functions are called through ctypes without the interpreter's lock, so that several counters can work at once.
    All return a code of calls.h below 0 when memory runs out or the interpreter ends. */

@@ -1,4 +1,4 @@
-/* Learn the merges of a vocabulary, as tokenizer/merges.py and reference.py do.
+/* Learn the merges of a vocabulary, as tokenizer/bpe_merges.py and reference.py do.
 
    The functions are called through ctypes without the interpreter's lock. All return a code of calls.h below 0 when
    memory runs out or the interpreter ends. */

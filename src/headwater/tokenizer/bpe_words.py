@@ -1,8 +1,8 @@
 """Read training text and count its words.
 
-A source is a corpus folder, a UTF-8 text file, a folder of text files, or texts in memory. Files may be
-compressed. Text is read in blocks that end at a border of the pre-split, so that memory grows with the number of
-distinct words, not with the text. `merges` learns from the counts.
+A source is a `Path` to a corpus folder, a text file or a folder of text files, or a `str`, which is a text. Files
+may be compressed. Text is read in blocks that end at a border of the pre-split, so that memory grows with the
+number of distinct words, not with the text. `bpe_merges` learns from the counts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import threading
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from functools import cache, lru_cache
 from itertools import chain
 from pathlib import Path
@@ -22,12 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.device import available_cores
-from headwater.errors import DataError
-from headwater.reading import compose, is_compressed, is_table, text_blocks, unpacked_suffix
+from headwater.errors import DataError, UsageError
+from headwater.reading import compose, is_compressed, text_blocks, unpacked_suffix
 from headwater.storage import SILENT, Progress, has_manifest, user_files
-from headwater.tokenizer import merges
+from headwater.tokenizer import bpe_merges
+from headwater.tokenizer.bpe_merges import CompiledCounter, WordCounts
 from headwater.tokenizer.gpt1 import REMEMBERED, WordSplitter
-from headwater.tokenizer.merges import CompiledCounter, WordCounts
 from headwater.tokenizer.vocabulary import BYTE_ORDER, as_unicode, characters_to_bytes
 
 BLOCK_BYTES = 1 << 16
@@ -40,29 +39,12 @@ TEXT_SUFFIXES = {".txt", ".text", ".md", ".rst", ".tokens", ".raw"}
 # The last border of a block in both kinds of pre-split: between a visible character and a space.
 _LAST_BORDER = re.compile(r".*\S(?=[ \n])", re.DOTALL)
 
-Sources = str | Path | Iterable[str | Path]
-
-
-def as_source(source: str | Path) -> Path | str:
-    """Return a source as an existing path or as a text: a string is a path if that exists.
-
-    Raises DataError for a string that looks like a path that does not exist.
-    """
-    if isinstance(source, str) and (len(source) > 1000 or "\n" in source):
-        return source
-    path = Path(source)
-    with suppress(OSError):  # the text is too long for a name
-        if str(source) and path.exists():
-            return path
-    names_a_file = is_table(path) or unpacked_suffix(path) in TEXT_SUFFIXES or str(source).endswith("/")
-    if isinstance(source, str) and (not names_a_file or re.search(r"\s", source)):
-        return source
-    raise DataError(f"{path} does not exist", expected="a corpus, a text file or a folder of text files")
+Sources = Path | Iterable[str | Path]
 
 
 def known_bytes(sources: Sources) -> int | None:
     """Return how many bytes there are to read, or None if that is not known in advance."""
-    if not isinstance(sources, str | Path | list | tuple):
+    if not isinstance(sources, Path | list | tuple):
         return None
     total = 0
     for source in _each(sources):
@@ -78,17 +60,18 @@ def known_bytes(sources: Sources) -> int | None:
     return total
 
 
-def _each(sources: Sources) -> Iterator[Path | str]:
-    """Yield each source as a path or a text; strings from an iterator are always texts."""
-    if isinstance(sources, str | Path):
-        sources = [sources]
-    named = isinstance(sources, list | tuple)
-    for source in sources:
-        yield as_source(source) if named or isinstance(source, Path) else source
+def _each(sources: Sources) -> Iterable[str | Path]:
+    if isinstance(sources, str):
+        raise UsageError(
+            "the sources are a single str", expected="a Path to text, or texts", repair="Use Path(…), or [text]"
+        )
+    return [sources] if isinstance(sources, Path) else sources
 
 
 def source_files(path: Path) -> list[Path]:
     """Return the text files of a source that is not a corpus: itself, or those of the folder by name."""
+    if not path.exists():
+        raise DataError(f"{path} does not exist", expected="a corpus, a text file or a folder of text files")
     if not path.is_dir():
         return [path]
     files = [file for file in user_files(path)[0] if unpacked_suffix(file) in TEXT_SUFFIXES]
@@ -156,7 +139,7 @@ def count_byte_words(texts: Iterable[str], progress: Progress = SILENT) -> WordC
     """
     order = np.empty(256, np.int32)
     order[list(BYTE_ORDER)] = np.arange(256)
-    if merges.load() is None:
+    if bpe_merges.load() is None:
         return _count_with_library(texts, order, progress)
     categories = character_categories()
     threads = min(_THREADS, available_cores())

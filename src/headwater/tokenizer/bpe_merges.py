@@ -1,9 +1,10 @@
 """Learn merges from counted words: the byte-pair algorithm of Sennrich et al. 2016, which both papers use.
 
 The most frequent pair is merged; of equally frequent ones the pair with the lowest ids, left one first. Two pairs
-with the same spelling share one token. `native/counting.c` counts the words of GPT-2's pre-split, and
-`native/merges.c` learns. They are compiled when the package is installed with a C compiler, and are in the wheels;
-without them the `tokenizers` library does the same about twenty times as slowly. `reference` is the readable twin.
+with the same spelling share one token. `native/bpe_words.c` counts the words of GPT-2's pre-split, and
+`native/bpe_merges.c` learns. They are compiled when the package is installed with a C compiler, and are in the
+wheels; without them the `tokenizers` library does the same about twenty times as slowly. `reference` is the
+readable twin.
 """
 
 from __future__ import annotations

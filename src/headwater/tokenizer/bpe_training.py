@@ -1,4 +1,4 @@
-"""Learn a vocabulary of either kind from text.
+"""Train a byte-pair encoding: learn a vocabulary of either kind from text.
 
 Words are counted, then merges are learned from the counts. Ids have the originals' order. Kind gpt2: the 256
 bytes, the merges, the special tokens (`<|endoftext|>` first). Kind gpt1: `<unk>`, the characters, the characters
@@ -16,14 +16,14 @@ import numpy.typing as npt
 from headwater.display import counted
 from headwater.errors import UsageError
 from headwater.storage import SILENT, Progress
-from headwater.tokenizer.counting import (
+from headwater.tokenizer.bpe_merges import WordCounts, learn_merges
+from headwater.tokenizer.bpe_words import (
     Sources,
     count_byte_words,
     count_character_words,
     known_bytes,
     read_blocks,
 )
-from headwater.tokenizer.merges import WordCounts, learn_merges
 from headwater.tokenizer.vocabulary import (
     BYTE_CHARACTERS,
     BYTE_ORDER,
