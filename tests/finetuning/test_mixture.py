@@ -16,7 +16,8 @@ from sklearn.linear_model import LogisticRegression
 from tests.finetuning.test_finetune_resume import Stop, content_of
 
 import headwater as hw
-from headwater.errors import FolderError, UsageError
+from headwater.cli.main import main
+from headwater.errors import DataError, FolderError, UsageError
 from headwater.finetuning import (
     FinetuneConfig,
     FineTuned,
@@ -25,16 +26,17 @@ from headwater.finetuning import (
     TaskModel,
     arrange_rows,
     finetune,
+    measure_decisions,
     predict_file,
 )
 from headwater.finetuning.learning import fit as fit_module
 from headwater.finetuning.learning.bases import _at_hand, base_notes, open_base
 from headwater.finetuning.learning.config import POLICY, Policy
 from headwater.finetuning.learning.fit import encode, fit
-from headwater.finetuning.learning.linear import fit_path
+from headwater.finetuning.learning.linear import choose_linear, fit_path
 from headwater.finetuning.model.mixture import best_temperature, best_weights, losses, pool
 from headwater.finetuning.model.tfidf import Tfidf
-from headwater.finetuning.results.analyses import doubts
+from headwater.finetuning.results.analyses import Figures, _warnings, doubts
 from headwater.finetuning.results.metrics import paired_difference, reliability
 from headwater.finetuning.rows.split import folds
 from headwater.inference import load
@@ -119,6 +121,76 @@ def test_regression_in_the_span_of_the_rows_is_the_same() -> None:
     theirs = LogisticRegression(C=1.0, max_iter=1_000, tol=1e-8).fit(features, targets[:, 1])
     margins = found.logits(features)
     np.testing.assert_allclose(margins[:, 1] - margins[:, 0], theirs.decision_function(features), atol=2e-2)
+
+
+def test_rows_of_classes_that_a_split_lacks_choose_nothing() -> None:
+    random, classes = np.random.default_rng(6), 12
+    labels = np.repeat(np.arange(2), 40)
+    features = (random.normal(size=(80, 20)) + labels[:, None]).astype(np.float32)
+    weights, fold = np.ones(90, np.float32), np.arange(90) % 3
+    targets = np.eye(classes, dtype=np.float32)[[*labels, *range(2, 12)]]  # ten classes of one row each
+    rare = np.vstack([features, random.normal(size=(10, 20)).astype(np.float32)])
+    splits = [(np.flatnonzero(fold != n), np.flatnonzero(fold == n)) for n in range(3)]
+    names = Labels(target="class", names=[*map(str, range(classes))])
+    choice, _ = choose_linear({"f": rare}, targets, weights, names, splits, [0.3])
+    judged = [(learn, held[held < 80]) for learn, held in splits]
+    alone, _ = choose_linear({"f": rare}, targets, weights, names, judged, [0.3])
+    assert (choice.scale, choice.loss) == (alone.scale, pytest.approx(alone.loss))
+
+
+def test_rare_classes_are_not_doubted_and_a_single_member_says_what_chose_it(base: Path, tmp_path: Path) -> None:
+    rows, planted = reviews(120, wrong=6)
+    rows += [Raw((f"the {SUBJECTS[n]} was {WORDS['good'][n % 4]}",), "odd", 121 + n) for n in range(6)]
+    metrics = finetune(
+        FinetuneConfig.build({"recipe": "tfidf"}),
+        tmp_path / "m",
+        model=base,
+        train=table(tmp_path / "t.csv", rows),
+    )
+    listed = [one["row"] for one in metrics["doubtful"]["rows"]]
+    assert planted & {*listed}
+    assert max(listed) <= 120
+    assert any(line.endswith("; the same rows chose its settings") for line in metrics["summary"])
+
+
+@pytest.mark.parametrize(("right", "warned"), [(4, True), (8, False)])
+def test_few_rows_at_chance_are_said_to_be(right: int, warned: bool) -> None:
+    truth = np.tile([0.0, 1.0], 4)
+    decided = np.where(np.arange(8) < right, truth, 1 - truth)
+    scores = measure_decisions("class", truth, decided, 2)
+    labels = Labels(target="class", names=["a", "b"])
+    warnings = _warnings(labels, Figures(8, 8, scores), decided, truth, 0.5)
+    assert any("not clearly above chance" in warning for warning in warnings) == warned
+
+
+def test_a_large_validation_table_chooses_by_a_sample(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fit_module, "POLICY", Policy(most_validation=7))
+    rows, _ = reviews(60)
+    config = FinetuneConfig.build({"recipe": "auto", "steps": 1, "validation_share": None})
+    monkeypatch.setattr("headwater.finetuning.learning.parts.POLICY", Policy(few_rows=1, few_per_output=1))
+    train, validation = table(tmp_path / "t.csv", rows[:40]), table(tmp_path / "v.csv", rows[40:])
+    metrics = finetune(config, tmp_path / "m", model=base, train=train, validation=validation)
+    assert metrics["counts"] == {"train": 40, "validation": 7}
+    assert "7 of 20 validation rows are used, drawn at random" in metrics["notes"]
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_bases_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("headwater.finetuning.stage.choose_base", lambda *_: pytest.fail("compared"))
+    (tmp_path / "out").write_text("")
+    train = table(tmp_path / "t.csv", reviews(20)[0])
+    assert main(["finetune", "--task", "classify", "--train", str(train), "--out", str(tmp_path / "out")]) == 1
+    assert "is a file" in capsys.readouterr().err
+
+
+def test_all_rows_without_a_score_are_named(tmp_path: Path) -> None:
+    rows = [Raw((f"a {n}",), f"{n} euros" if n % 20 == 3 else str(n), n) for n in range(1, 61)]
+    config = FinetuneConfig.build({"recipe": "tfidf", "target": "score"})
+    with pytest.raises(DataError, match=r"3 rows of 60 without a score: 3 \('3 euros'\), 23 \(.*, 43 \("):
+        arrange_rows(config, {"train": ("rows", rows)})
 
 
 def test_tfidf_has_scikit_learns_features_and_comes_back_from_its_folder(tmp_path: Path) -> None:
@@ -417,15 +489,13 @@ def test_cells_of_exports_are_no_classes(
 
 
 def test_the_questions_of_a_form_are_its_header(base: Path, tmp_path: Path) -> None:
-    from headwater.errors import DataError
-
     (tmp_path / "form.csv").write_text(
         'Timestamp,"How was your room?\n(one sentence)",Come again?\n'
         + "".join(f'2026/03/0{n} 09:00:00,"A room, {n}.",{"yes" if n % 2 else "no"}\n' for n in range(1, 9)),
         encoding="utf-8",
     )
     config = FinetuneConfig.build({"recipe": "tfidf"})
-    with pytest.raises(DataError, match=r"no column for the text.*'Timestamp', .*Name it: --column text=COLUMN"):
+    with pytest.raises(DataError, match=r"no column for the text.*'Timestamp', .*Name it: --text COLUMN"):
         finetune(config, tmp_path / "m", model=base, train=tmp_path / "form.csv")
     scores = tmp_path / "scores.csv"
     scores.write_text(

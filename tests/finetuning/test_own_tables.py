@@ -115,7 +115,7 @@ def test_a_label_that_differs_in_every_row_is_not_a_class() -> None:
     ("name", "content", "task", "message"),
     [
         ("t.csv", "body_text,label\na,b\n", "classify", "has no column for the text.*'body_text', 'label'"),
-        ("t.csv", "번호,이야기 글,라벨\n1,a,b\n", "classify", "Name it: --column text=COLUMN"),
+        ("t.csv", "번호,이야기 글,라벨\n1,a,b\n", "classify", "Name it: --text COLUMN"),
         ("t.csv", "", "classify", "is empty"),
         ("t.csv", "text,label\na,b\nc\n", "classify", "row 2 has 1 field,"),
         ("t.csv", "text,label\na,b\nc,d,e\n", "classify", "row 2 has 3 fields,"),
@@ -365,7 +365,7 @@ def test_a_table_without_a_header_is_read_by_numbers(tmp_path: Path) -> None:
     file = write(tmp_path / "t.csv", "a great film|good\nan awful one|bad\na good one|good\n")
     with pytest.raises(
         DataError,
-        match=r"has no header: its first row is 'a great film'.*text=1 --column label=2",
+        match=r"has no header: its first row is 'a great film'.*--text 1 --label 2",
     ):
         rows(file)
     found = rows(file, text="1", label="2")
@@ -407,9 +407,9 @@ def test_a_table_of_another_shape_is_named(tmp_path: Path, name: str, content: s
 
 
 def test_a_decimal_comma_and_labels_in_two_cases_are_named() -> None:
-    with pytest.raises(DataError, match=r"score '0,5'.*decimal point"):
+    with pytest.raises(DataError, match=r"1 row of 1 without a score: 1 \('0,5'\).*decimal point"):
         learn_labels([Raw(("a",), "0,5", 1)], "similarity", "score", "t")
-    with pytest.raises(DataError, match=r"score '10,000원'.*without commas and a unit"):
+    with pytest.raises(DataError, match=r"'10,000원'.*without commas and a unit"):
         learn_labels([Raw(("a",), "10,000원", 1)], "similarity", "score", "t")
     given = Usable([Raw(("a",), "Good", 1), Raw(("b",), "good", 2)])
     labels = Labels(target="class", names=["Good", "good"])

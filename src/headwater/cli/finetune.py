@@ -52,7 +52,7 @@ def finetune(
         typer.Option(help="Rows to measure on; by default cross-validation of few rows, a tenth of many."),
     ] = None,
     test: Annotated[Path | None, typer.Option(help="Rows to measure on once, at the end.")] = None,
-    text: Annotated[str | None, typer.Option(help="Column of the text: --column text=COLUMN.")] = None,
+    text: Annotated[str | None, typer.Option(help="Column of the text.")] = None,
     label: Annotated[
         str | None,
         typer.Option(

@@ -16,6 +16,7 @@ from typing import Any
 
 from headwater import shipped
 from headwater.device import choose_device
+from headwater.display import counted
 from headwater.errors import resumable
 from headwater.finetuning.learning.bases import Base, base_notes, choose_base, open_base
 from headwater.finetuning.learning.config import FinetuneConfig
@@ -98,6 +99,7 @@ def _run(
     if model is None and has_manifest(out):
         model = original_base(out)  # which was chosen before
     if model is None:
+        Stage(out, kind="model", config={}, inputs={}, grows=True).is_complete()  # refuses `out` before the bases
         parts = read_parts()
         base, _ = choose_base(config, parts, progress)
         model = base.folder
@@ -122,7 +124,9 @@ def _run(
     parts = parts or read_parts()
     base = base or open_base(config, model, device)
     parts = replace(parts, notes=[*parts.notes, *base_notes(base, parts)])
+    progress.start("tokens")
     examples = encode(parts, base, config, build=build)
+    progress.finish(f"{counted(len(examples.seen.ids), 'token')} of the rows that are learned from or choose")
     for note in examples.parts.notes:
         progress.note(note)
     stage.begin()

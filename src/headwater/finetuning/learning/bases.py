@@ -150,10 +150,11 @@ def choose_base(config: FinetuneConfig, parts: Parts, progress: Progress) -> tup
     best: tuple[float, Base] | None = None
     tried = []
     for name in folders:
+        progress.start(f"probe of the base {name}")
         base = open_base(config, name)
         loss = probe_loss(config, base, parts)
         tried.append(TriedBase(name, loss))
-        progress.note(f"base {name}: loss {loss:.4f} of a probe on a sample of the rows")
+        progress.finish(f"loss {loss:.4f} on a sample of the rows")
         if best is None or loss < best[0]:
             best = loss, base
     assert best is not None

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +33,7 @@ from headwater.finetuning.learning.linear import (
     best_scale,
     choose_linear,
     fit_path,
+    learned_outputs,
     logits_of,
     probabilities_of,
     sampled,
@@ -107,6 +109,14 @@ class Examples:
     def held(self) -> npt.NDArray[np.intp]:
         """The places of the held-out rows in `seen`, in the splits' order."""
         return np.concatenate([held for _, held in self.splits])
+
+    @cached_property
+    def importance(self) -> Floats:
+        """(seen,) weights of rows that choose: 0 for one whose class no row of its split has."""
+        targets, held = self.labels.probabilities(self.seen), self.held
+        importance = self.weights.copy()
+        importance[held] *= (targets[held] * learned_outputs(targets, self.weights, self.splits)).any(axis=1)
+        return importance
 
     @property
     def groups(self) -> npt.NDArray[np.int64]:
@@ -226,6 +236,13 @@ def encode(
 
     train, validation = parts.train, parts.validation
     count, chooses = len(train.rows), validation is not None and parts.fold is None
+    notes = list(parts.notes)
+    if validation is not None and chooses and len(validation.rows) > POLICY.most_validation:
+        notes.append(
+            f"{POLICY.most_validation:,} of {len(validation.rows):,} validation rows are used, drawn at random"
+        )
+        validation = validation.take(sampled(np.arange(len(validation.rows)), POLICY.most_validation).tolist())
+        parts = replace(parts, validation=validation)
     seen = encoded(train, validation) if chooses and validation is not None else encoded(train)
     if parts.fold is not None:
         fold = parts.fold
@@ -239,7 +256,7 @@ def encode(
         sample_weight = sample_weight[[places[id(row)] for row in learned]]
     weights = np.ones(len(seen), np.float32)
     weights[: len(learned)] = row_weights(config, seen.targets[: len(learned)], parts.labels, sample_weight)
-    notes = [*parts.notes, *truncation("training", train.rows, seen.cut[:count])]
+    notes += truncation("training", train.rows, seen.cut[:count])
     if validation is not None and chooses:
         notes += truncation("validation", validation.rows, seen.cut[count:])
     return Examples(
@@ -260,7 +277,7 @@ def fit(examples: Examples, config: FinetuneConfig, reporter: Reporter | None = 
     """Learn from examples: the members, their weights, and the temperature of their mixture."""
     reporter = reporter or Reporter()
     labels, held = examples.labels, examples.held
-    targets, importance = examples.seen.targets[held], examples.weights[held]
+    targets, importance = examples.seen.targets[held], examples.importance[held]
     candidates: dict[MemberName, _Candidate] = {}
     skipped: list[MemberName] = []
     for name in examples.members:
@@ -276,7 +293,8 @@ def fit(examples: Examples, config: FinetuneConfig, reporter: Reporter | None = 
         own = {name: shares[rows] for name, shares in each.items()}
         weights = _weights(own, targets[rows], importance[rows], labels)
         shares = pool([own[name] for name in weights], list(weights.values()), labels)
-        return weights, best_temperature(shares, targets[rows], labels, POLICY.least_rows)
+        counted = importance[rows] > 0
+        return weights, best_temperature(shares[counted], targets[rows][counted], labels, POLICY.least_rows)
 
     def choose(rows: npt.NDArray[np.bool_]) -> Callable[[npt.NDArray[np.bool_]], Floats]:
         weights, temperature = mixture(rows)
@@ -471,7 +489,9 @@ def _learn_lp_ft(
     def mixed(rows: npt.NDArray[np.bool_], shares: Floats) -> dict[MemberName, float]:
         own = {name: one[rows] for name, one in others.items()}
         places = held[rows]
-        return _weights({**own, "lp-ft": shares}, examples.seen.targets[places], examples.weights[places], labels)
+        return _weights(
+            {**own, "lp-ft": shares}, examples.seen.targets[places], examples.importance[places], labels
+        )
 
     if examples.crossed:
         all_shares = np.empty((len(held), labels.outputs), np.float32)
@@ -535,7 +555,7 @@ def _learn_lp_ft(
 def _calibrated(shares: Floats, examples: Examples, places: npt.NDArray[np.intp]) -> tuple[Floats, float]:
     """Return probabilities with their logits multiplied by the best factor for held-out rows, and that factor."""
     labels, wanted = examples.labels, examples.labels.probabilities(examples.seen)[places]
-    scale = best_scale(shares, wanted, examples.weights[places], labels)
+    scale = best_scale(shares, wanted, examples.importance[places], labels)
     return probabilities_of(logits_of(shares, labels) * np.float32(scale), labels.target == "labels"), scale
 
 

@@ -79,11 +79,13 @@ def choose_linear(
     """Return the best choice and its probabilities of the held-out rows, in the splits' order.
 
     features: matrices (rows, features) by name; targets: (rows, outputs) probabilities, see `Labels`; weights:
-    (rows,) of each in the loss.
+    (rows,) of each in the loss. An output that a split did not learn is not in the loss.
     """
     several = labels.target == "labels"
     held = np.concatenate([held for _, held in splits])
-    smoothed = _smoothed(targets, labels)[held]
+    learned = learned_outputs(targets, weights, splits)
+    smoothed = _smoothed(targets, labels)[held] * learned
+    importance = weights[held] * (targets[held] * learned).any(axis=1)
     best: tuple[LinearChoice, Floats] | None = None
     for name, matrix in features.items():
         paths = [
@@ -94,7 +96,7 @@ def choose_linear(
             logits = np.concatenate(
                 [path[place].logits(matrix[rows]) for path, (_, rows) in zip(paths, splits, strict=True)]
             )
-            losses = [(_loss(logits * np.float32(scale), smoothed, weights[held]), scale) for scale in SCALES]
+            losses = [(_loss(logits * np.float32(scale), smoothed, importance), scale) for scale in SCALES]
             loss, scale = min(losses)
             if best is None or loss < best[0].loss:
                 best = (
@@ -106,6 +108,12 @@ def choose_linear(
             before = loss
     assert best is not None
     return best
+
+
+def learned_outputs(targets: Floats, weights: Floats, splits: Sequence[Split]) -> npt.NDArray[np.bool_]:
+    """Return (held-out rows, outputs): whether a row of the split that a row is held out from has that output."""
+    has = [(targets[learn] * weights[learn, None]).any(axis=0) for learn, _ in splits]
+    return np.repeat(has, [len(held) for _, held in splits], axis=0)
 
 
 def probabilities_of(logits: Floats, several: bool) -> Floats:

@@ -46,7 +46,7 @@ BASELINE = "TF-IDF of words and characters"
 _FEW_ROWS = 10  # with fewer, no figure is worth much
 _MOST_PAIRS, _RAREST, _MISTAKES = 20, 5, 12
 # A label is doubted if the models of other rows prefer another by this much, and only where the accuracy is so far
-# on the way from that of the commonest class to 1.
+# on the way from that of the commonest class to 1, and so large a share of its class is recognised.
 _MARGIN, _GOOD_ENOUGH = 0.2, 0.4
 
 
@@ -246,7 +246,7 @@ def analyse(fitted: Fitted, examples: Examples, config: FinetuneConfig) -> Finet
         fitted.model.description.temperature,
         figures,
         measured.crossed,
-        measured.chose and (len(fitted.members) > 1 or fitted.training is not None),
+        measured.chose,
         chance,
         majority,
         tests,
@@ -333,10 +333,11 @@ def _warnings(
     if figures.count < _FEW_ROWS:
         rows = counted(figures.count, "row")
         warnings.append(f"{rows} cannot tell a good model from a bad one: give --validation FILE, or more rows")
-    elif chance is not None and figures.scores["accuracy"]["interval"][0] <= chance:
+    accuracy = figures.scores.get("accuracy")
+    if chance is not None and accuracy and accuracy["interval"][0] <= chance and accuracy["value"] < 1:
         warnings.append(
-            f"accuracy {figures.scores['accuracy']['value']:.3f} is not clearly above chance, {chance:.3f}: these "
-            "rows do not teach the labels"
+            f"accuracy {accuracy['value']:.3f} is not clearly above chance, {chance:.3f}: these rows do not teach "
+            "the labels"
         )
     if labels.target == "class" and len(set(decided.tolist())) == 1 and len(set(targets.tolist())) > 1:
         warnings.append(
@@ -371,8 +372,9 @@ def doubts(fitted: Fitted, examples: Examples, config: FinetuneConfig) -> Doubts
         return Doubts(len(rows), 0, [], f"the models are not good enough to doubt a label: accuracy {accuracy}")
     places = np.arange(len(rows))
     own, largest = shares[places, given], shares[places, suggested]
+    known = _known_classes(given, suggested, labels.outputs)
     order = np.argsort(own - largest, kind="stable")
-    order = order[largest[order] - own[order] >= _MARGIN]
+    order = order[(largest[order] - own[order] >= _MARGIN) & known[given[order]]]
     listed = [
         Doubt(
             rows[place].row,
@@ -385,6 +387,17 @@ def doubts(fitted: Fitted, examples: Examples, config: FinetuneConfig) -> Doubts
         for place in order[: config.doubtful].tolist()
     ]
     return Doubts(len(rows), len(order), listed)
+
+
+def _known_classes(
+    given: npt.NDArray[np.int64], suggested: npt.NDArray[np.int64], classes: int
+) -> npt.NDArray[np.bool_]:
+    """Return (classes,) whether the models surely recognise enough rows of each to doubt the others."""
+    right = np.bincount(given[given == suggested], minlength=classes)
+    total = np.bincount(given, minlength=classes)
+    return np.array(
+        [count > 0 and wilson(hits, count)[0] >= _GOOD_ENOUGH for hits, count in zip(right, total, strict=True)]
+    )
 
 
 def _judged(

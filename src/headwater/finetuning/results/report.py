@@ -101,7 +101,8 @@ def _test_line(results: FinetuneResults, name: str, figures: Figures) -> str:
 
 def _measured_lines(results: FinetuneResults) -> list[str]:
     kind = "Cross-validated" if results.crossed else "Validation"
-    chosen = "; the same rows chose the members and their settings" if results.chose else ""
+    what = "the members and their settings" if len(results.members) > 1 else "its settings"
+    chosen = f"; the same rows chose {what}" if results.chose else ""
     rows = counted(results.measured.count, "row")
     score = f"{kind} {results.metric} {_with_interval(results.score)} on {rows}{chosen}"
     guesses = {"chance": results.chance, "the most common class": results.majority}

@@ -105,7 +105,7 @@ def find_columns(
         elif (role == "label" and not need_label) or (role in _OPTIONAL and role not in before):
             chosen[role] = ""
         else:
-            raise _lacks(name, role, task, available, before.get(role))
+            raise _lacks(name, role, task, available, before.get(role), trained is None)
     separator = columns.separator or (trained.separator if trained else None)
     if separator and (task != "classify" or isinstance(chosen["label"], list)):
         raise UsageError(
@@ -128,13 +128,20 @@ def _users_columns(
     return chosen
 
 
-def _lacks(name: str, role: str, task: TaskName, available: Sequence[str], trained_on: Any) -> DataError:
+def _lacks(
+    name: str, role: str, task: TaskName, available: Sequence[str], trained_on: Any, training: bool
+) -> DataError:
     read = f", which was {trained_on!r} in training" if trained_on else ""
     return DataError(
         f"{name} has no column for the {role} of task {task}{read}; it has {listed(available)}",
         expected=f"a column with a name like {', '.join(NAMES[role][:3])}",
-        repair=f"Name it: --column {role}=COLUMN",
+        repair=f"Name it: {column_option(role, 'COLUMN', training)}",
     )
+
+
+def column_option(role: str, column: str, training: bool) -> str:
+    """Return the option that names a column: `--text` and `--label` are options of `headwater finetune` alone."""
+    return f"--{role} {column}" if training and role in ("text", "label") else f"--column {role}={column}"
 
 
 def _as_spelled(value: str | list[str], available: Sequence[str]) -> str | list[str]:

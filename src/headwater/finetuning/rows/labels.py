@@ -12,6 +12,7 @@ import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 _MOST_LEVELS = 21
 # Prices in won or yen are scores too; float64 distinguishes integers to 2^53.
 _LARGEST_SCORE = 1e15
-# Names in a message, and characters of each.
-_LISTED, _SHOWN = 20, 60
+# Names in a message, and characters of each; rows.
+_LISTED, _SHOWN, _LISTED_ROWS = 20, 60, 8
 
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
@@ -295,16 +296,11 @@ def _several(row: Raw, where: str) -> DataError:
 
 
 def _levels(rows: Sequence[Raw], name: str) -> list[float]:
-    scores = []
-    for row in rows:
-        score = number_of(row.label)
-        if score is None or abs(score) > _LARGEST_SCORE:
-            raise DataError(
-                f"{name} row {row.row:,} has the score {str(row.label)[:40]!r}",
-                expected=f"a number of at most {_LARGEST_SCORE:,.0f}",
-                repair="Write it with a decimal point, without commas and a unit, as in 10000.5",
-            )
-        scores.append(score)
+    scores = [
+        score for row in rows if (score := number_of(row.label)) is not None and abs(score) <= _LARGEST_SCORE
+    ]
+    if len(scores) < len(rows):
+        raise _not_scores(rows, len(rows) - len(scores), name)
     if len(set(scores)) == 1:
         raise DataError(f"{name} has only one score: {scores[0]:g}", expected="scores that differ")
     low, high = math.floor(min(scores)), math.ceil(max(scores))
@@ -313,6 +309,18 @@ def _levels(rows: Sequence[Raw], name: str) -> list[float]:
     if high - low + 1 > _MOST_LEVELS:
         return np.linspace(low, high, 6).tolist()
     return [float(x) for x in range(low, high + 1)]
+
+
+def _not_scores(rows: Sequence[Raw], count: int, name: str) -> DataError:
+    """Return the error of rows of which `count` have no score: it lists the first."""
+    wrong = (row for row in rows if (score := number_of(row.label)) is None or abs(score) > _LARGEST_SCORE)
+    first = [f"{row.row:,} ({str(row.label)[:40]!r})" for row in islice(wrong, _LISTED_ROWS)]
+    more = ", …" if count > len(first) else ""
+    return DataError(
+        f"{name} has {counted(count, 'row')} of {len(rows):,} without a score: {', '.join(first)}{more}",
+        expected=f"a number of at most {_LARGEST_SCORE:,.0f}",
+        repair="Write it with a decimal point, without commas and a unit, as in 10000.5",
+    )
 
 
 def _answer_labels(rows: Sequence[Raw], name: str) -> Labels:

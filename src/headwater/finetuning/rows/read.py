@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headwater.errors import DataError
-from headwater.finetuning.rows.columns import NAMES, ROLES, Columns, as_list, find_columns
+from headwater.finetuning.rows.columns import NAMES, ROLES, Columns, as_list, column_option, find_columns
 from headwater.finetuning.rows.labels import listed
 from headwater.finetuning.rows.row import Label, Raw, TaskName, class_name, listed_labels, parsed_list
 from headwater.reading import CellError, compose, open_table
@@ -93,7 +93,7 @@ def read_table(
         )
     except DataError:
         if (first := table.first_row()) is not None:
-            raise _without_header(name, task, first) from None
+            raise _without_header(name, task, first, trained is None) from None
         raise
     if not table.uniform:  # the rows were read for their columns
         unread.count, unread.first = 0, []
@@ -114,12 +114,12 @@ def _refuse_header(path: Path, encoding: str) -> None:
         )
 
 
-def _without_header(name: str, task: TaskName, first: Sequence[str]) -> DataError:
-    given = [f"--column {role}={n}" for n, role in enumerate((*ROLES[task], "label"), 1)]
+def _without_header(name: str, task: TaskName, first: Sequence[str], training: bool) -> DataError:
+    options = [column_option(role, str(n), training) for n, role in enumerate((*ROLES[task], "label"), 1)]
     return DataError(
         f"{name} has no header: its first row is {listed(first)}",
         expected="names of the columns in the first row, or numbers of columns",
-        repair=f"Name columns by their numbers, as with: {' '.join(given)}",
+        repair=f"Name columns by their numbers, as with: {' '.join(options)}",
     )
 
 
