@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
+import random
+import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
-from headwater.errors import DataError
+from headwater.errors import DataError, HeadwaterError
 from headwater.reading import open_table
 
 ROWS = [{"text": "good, really", "label": 1}, {"text": "bad", "label": 0}]
@@ -105,3 +111,35 @@ def test_a_workbook_is_read_as_its_csv(tmp_path: Path) -> None:
     (tmp_path / "broken.xlsx").write_bytes(b"PK\x03\x04 broken")
     with pytest.raises(DataError, match="cannot be read as a workbook"):
         open_table(tmp_path / "broken.xlsx")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".csv.gz", ".arrow", ".stream.arrow", ".parquet"])
+def test_a_file_that_is_cut_while_it_is_read_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    """The rest of a file that another program writes again is never taken for the whole."""
+    monkeypatch.setattr("headwater.reading.text._BLOCK_BYTES", 1000)
+    path = tmp_path / f"t{suffix}"
+    texts = [f"text {number} {random.Random(number).randbytes(20).hex()}" for number in range(5_000)]
+    if suffix == ".jsonl":
+        content = "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
+    elif "arrow" in suffix or suffix == ".parquet":
+        table = pyarrow.table({"text": texts})
+        sink = pyarrow.BufferOutputStream()
+        if suffix == ".parquet":
+            pyarrow.parquet.write_table(table, sink, row_group_size=100)
+        else:
+            new = pyarrow.ipc.new_stream if "stream" in suffix else pyarrow.ipc.new_file
+            with new(sink, table.schema) as writer:
+                writer.write_table(table, max_chunksize=100)
+        content = sink.getvalue().to_pybytes()
+    else:
+        content = "".join(f"{text}\n" for text in ["text", *texts]).encode()
+        content = gzip.compress(content) if suffix.endswith(".gz") else content
+    path.write_bytes(content)
+    assert len(read(path)) == len(texts)
+    rows = open_table(path).rows
+    next(rows)
+    os.truncate(path, len(content) // 2)
+    with pytest.raises(HeadwaterError, match=re.escape(str(path))):
+        list(rows)

@@ -213,7 +213,7 @@ def arrow_batches(path: Path, rows: int) -> tuple[Any, Iterator[Any]]:
 
     with _readable(path, lambda: "Arrow"):
         size = path.stat().st_size
-        source = pyarrow.memory_map(str(path))
+        source = pyarrow.OSFile(str(path))  # a file that is cut while it is mapped would end the process
         is_file = source.read(6) == b"ARROW1"
         source.seek(0)
         reader = pyarrow.ipc.open_file(source) if is_file else pyarrow.ipc.open_stream(source)
@@ -230,6 +230,8 @@ def arrow_batches(path: Path, rows: int) -> tuple[Any, Iterator[Any]]:
                     raise OSError(f"it unpacks to more than {total:,} bytes")
                 for start in range(0, batch.num_rows, rows):
                     yield batch.slice(start, rows)
+            if path.stat().st_size < size:  # a stream may end anywhere
+                raise OSError(f"it was cut from {size:,} bytes while it was read")
 
     return reader.schema, batches()
 

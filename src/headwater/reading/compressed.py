@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import DataError, require_extra
-from headwater.reading.files import FileLimits, file_error
+from headwater.reading.files import FileLimits, file_blocks, file_error
 
 _BLOCK_BYTES = 1 << 20
 # The window of Reddit's dumps is 2 GiB (`zstd --long=31`), more than decoders allow by default.
@@ -111,9 +111,7 @@ def _blocks(path: Path) -> Iterator[bytes]:
         new_decoder, padding = _DECODERS[suffix]
         yield from _stream_blocks(path, new_decoder, _BLOCK_BYTES, padding=padding)
     else:
-        with path.open("rb") as stream:
-            while block := stream.read(_BLOCK_BYTES):
-                yield block
+        yield from file_blocks(path, _BLOCK_BYTES)
 
 
 def _stream_blocks(
@@ -128,22 +126,21 @@ def _stream_blocks(
     most: the most bytes that one call of the decoder returns; none for a decoder that cannot limit them.
     """
     decoder: Any = None
-    with path.open("rb") as handle:
-        while packed := handle.read(packed_bytes):
-            is_pending = True
-            while is_pending:
-                if decoder is None:
-                    packed = packed.lstrip(padding) if padding else packed
-                    if not packed:
-                        break
-                    decoder = new_decoder()
-                if block := decoder.decompress(packed, *most):
-                    yield block
-                if decoder.eof:
-                    packed, decoder = decoder.unused_data, None
-                    is_pending = bool(packed)
-                else:  # zlib gives back the input that it has not used, bz2 and lzma keep it
-                    packed = getattr(decoder, "unconsumed_tail", b"")
-                    is_pending = bool(packed) or not getattr(decoder, "needs_input", True)
+    for packed in file_blocks(path, packed_bytes):
+        is_pending = True
+        while is_pending:
+            if decoder is None:
+                packed = packed.lstrip(padding) if padding else packed
+                if not packed:
+                    break
+                decoder = new_decoder()
+            if block := decoder.decompress(packed, *most):
+                yield block
+            if decoder.eof:
+                packed, decoder = decoder.unused_data, None
+                is_pending = bool(packed)
+            else:  # zlib gives back the input that it has not used, bz2 and lzma keep it
+                packed = getattr(decoder, "unconsumed_tail", b"")
+                is_pending = bool(packed) or not getattr(decoder, "needs_input", True)
     if decoder is not None:
         raise EOFError("its last stream is cut short")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -61,9 +62,25 @@ def read_text(path: Path) -> str:
 def read_bytes(path: Path) -> bytes:
     """Read a file whole; raises DataError when it cannot be read."""
     try:
-        return path.read_bytes()
+        return b"".join(file_blocks(path, -1))
     except OSError as error:
         raise file_error(path, error) from None
+
+
+def file_blocks(path: Path, block_bytes: int) -> Iterator[bytes]:
+    """Yield the bytes of a file in blocks; raises StorageError if it became shorter since it was opened."""
+    with path.open("rb") as handle:
+        size = os.fstat(handle.fileno()).st_size  # 0 of a pipe
+        total = 0
+        while block := handle.read(block_bytes):
+            total += len(block)
+            yield block
+        if total < size:
+            raise StorageError(
+                f"{path} was cut to {total:,} bytes while it was read",
+                expected=f"{size:,}",
+                repair="Run the same command again when the file is complete",
+            )
 
 
 # Errors of a disk or a network that may pass, so that a file must not be taken for damaged.

@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from headwater.errors import DataError
 from headwater.reading.compressed import CompressedFile, compression_of
 from headwater.reading.encoding import UTF_8, encoding_of, require_plain, require_text, undecided, undecodable
-from headwater.reading.files import FileLimits, file_error
+from headwater.reading.files import FileLimits, file_blocks, file_error
 
 _COMPRESSIONS = (".gz", ".zst", ".xz", ".bz2")
 _BLOCK_BYTES = 4 * 1024**2
@@ -134,9 +134,7 @@ def _unpacked_blocks(path: Path, block_bytes: int) -> Iterator[bytes]:
         if file.cut:
             raise DataError(file.cut, expected="a whole file", repair="Fetch or make it again")
     else:
-        with path.open("rb") as handle:
-            while block := handle.read(block_bytes):
-                yield block
+        yield from file_blocks(path, block_bytes)
 
 
 def cut_text(text: str, characters: int, border: re.Pattern[str]) -> Iterator[str]:
