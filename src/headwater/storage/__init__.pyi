@@ -2,7 +2,6 @@ from .ancestry import lineage
 from .files import (
     atomic_path,
     atomic_write,
-    folder_lock,
     new_file,
     require_absent,
     require_space,
@@ -13,6 +12,7 @@ from .files import (
     write_json_lines,
     write_text,
 )
+from .lock import folder_lock
 from .progress import INTERACTIVE, SILENT, PlainProgress, Progress, say
 from .provenance import (
     Input,

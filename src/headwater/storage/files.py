@@ -1,4 +1,4 @@
-"""Write files so that a crash or a full disk never damages existing data; lock a folder that grows.
+"""Write files so that a crash or a full disk never damages existing data.
 
 Every write goes to a temporary name in the same folder, is flushed to the disk and renamed. The temporary name has
 this machine's identity and a random token, and its writer locks it: no other process writes or removes it, not
@@ -23,8 +23,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
-
-from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 
 from headwater.display import byte_size
 from headwater.errors import FolderError, StorageError
@@ -323,39 +321,3 @@ def require_space(path: Path, size: int) -> None:
             expected=f"{byte_size(size)} for {path}",
             repair="Free some space, or choose another --out",
         )
-
-
-@contextmanager
-def folder_lock(folder: Path) -> Iterator[None]:
-    """Lock `folder` for this process. The operating system releases the lock when the process ends.
-
-    Raises FolderError if a running process holds the lock. On a file system without locks, the existence of a file
-    is the lock.
-    """
-    lock: BaseFileLock = FileLock(folder / ".lock", timeout=0)
-    unless = ""
-    with storage_errors(folder / ".lock"):
-        try:
-            acquired = _acquire(lock)
-        except OSError:  # the file system has no locks, or the folder cannot be written
-            lock = SoftFileLock(folder / ".lock.claim", timeout=0)
-            acquired = _acquire(lock)
-            unless = f". The file system has no locks: if that process has ended, remove {lock.lock_file}"
-    if not acquired:
-        raise FolderError(
-            f"{final_path(folder)} is in use by a running process",
-            repair=f"Wait for it, stop it, or choose another --out{unless}",
-        )
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _acquire(lock: BaseFileLock) -> bool:
-    """Return whether the lock was free, and now is this process's."""
-    try:
-        lock.acquire()
-    except Timeout:
-        return False
-    return True
