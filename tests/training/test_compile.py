@@ -11,7 +11,7 @@ import torch
 
 from headwater.model import build_model, preset
 from headwater.pretraining import TokenBatch, l1
-from headwater.training import Measurement, Ranks, Run, TrainConfig, Trainer, compile, compile_blocks, run
+from headwater.training import Measurement, Ranks, Run, TrainConfig, Trainer, compile, compile_blocks, loop
 from headwater.training.compile import arithmetic
 
 Forward = Callable[..., Any]
@@ -88,7 +88,7 @@ def test_a_run_compiles_under_the_settings_that_it_trains_with(monkeypatch: pyte
     source: Any = SimpleNamespace(micro_batches=lambda step: batches, tokens=lambda step: 48)
     seen: list[bool] = []
     monkeypatch.setattr(
-        run, "compile_blocks", lambda *_, **__: seen.append(torch.are_deterministic_algorithms_enabled())
+        loop, "compile_blocks", lambda *_, **__: seen.append(torch.are_deterministic_algorithms_enabled())
     )
     settings = TrainConfig(steps=1, deterministic=True)
     Run(trainer, settings, source, lambda: Measurement({"validation_loss": 1.0}, (0.0,))).train()

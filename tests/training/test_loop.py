@@ -1,230 +1,259 @@
-"""One update does what it says: accumulation, precision, the optimizer's two forms, and what it refuses."""
+"""The loop around the updates: the best state, and what a resumed run does if its checkpoint is gone."""
 
 from __future__ import annotations
 
-import gc
+import shutil
+import signal
+import sys
 import threading
-import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
-from headwater.errors import TrainingError
-from headwater.model import Backend, build_model, default_backend, preset
-from headwater.pretraining import TokenBatch, l1
-from headwater.training import Objective, Ranks, TrainConfig, Trainer, loop, resolve_precision
-from headwater.training.optimizer import Optimizer, master_weights
-from headwater.training.parallel import recompute_blocks
+from headwater.errors import StorageError, TrainingError
+from headwater.storage import Progress
+from headwater.training import Measurement, Run, TrainConfig, read_journal
+from headwater.training.checkpoint import Checkpoints
+from headwater.training.journal import Journal
+from headwater.training.loop import delayed_interruption
 
-
-def batch_of(sequences: int, seed: int = 0) -> TokenBatch:
-    tokens = torch.randint(0, 61, (sequences, 13), generator=torch.Generator().manual_seed(seed))
-    weights = torch.full((sequences, 12), 1.0 / (12 * sequences))
-    return TokenBatch(tokens[:, :-1], tokens[:, 1:], weights)
+from .test_trainer import batch_of, tiny_trainer
 
 
-def split(batch: TokenBatch, size: int) -> list[TokenBatch]:
-    parts = zip(*(t.split(size) for t in (batch.ids, batch.targets, batch.weights)), strict=True)
-    return [TokenBatch(*part) for part in parts]
+class Source:
+    """One batch an update."""
+
+    def micro_batches(self, step: int) -> list[Any]:
+        return [batch_of(2, seed=step)]
+
+    def tokens(self, step: int) -> int:
+        return 24
 
 
-def tiny_trainer(backend: Backend | None = None, **changes: Any) -> Trainer:
-    model = build_model(preset("gpt2-pico", vocabulary=61, context=12, width=32, init_deviation=0.02), seed=3)
-    return Trainer(model, l1, TrainConfig(**({"steps": 20, "precision": "fp32"} | changes)), backend=backend)
+class Notes(Progress):
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.texts.append(text)
 
 
-@pytest.mark.parametrize("size", [1, 3, 4])
-def test_accumulation_equals_the_large_batch(size: int) -> None:
-    whole, parts = tiny_trainer(), tiny_trainer()
-    for step in range(3):
-        batch = batch_of(8, seed=step)
-        together, apart = whole.update([batch]), parts.update(split(batch, size))
-        assert apart.loss == pytest.approx(together.loss, rel=1e-6)
-        assert apart.gradient_norm == pytest.approx(together.gradient_norm, rel=1e-5)
-    for name, weight in whole.full_weights().items():
-        torch.testing.assert_close(parts.full_weights()[name], weight, rtol=0, atol=2e-5, msg=name)
+def trained(out: Path, ranks: list[float]) -> tuple[Run, list[str]]:
+    """Train for as many updates as `ranks`, the rank of each measurement; return the run and its notes."""
+    notes = Notes()
+    config = TrainConfig(steps=len(ranks), validate_every=1, checkpoint_every=1, keep=1, precision="fp32")
+
+    def validate() -> Measurement:
+        return Measurement({"validation_loss": 1.0}, (ranks[run.trainer.step - 1],))
+
+    run = Run(tiny_trainer(steps=len(ranks)), config, Source(), validate, out=out, progress=notes)
+    run.train()
+    return run, notes.texts
 
 
-def test_bfloat16_follows_float32_over_masters_in_float32() -> None:
-    exact, rounded = tiny_trainer(learning_rate=1e-2), tiny_trainer(learning_rate=1e-2, precision="bf16")
-    assert rounded.model.tokens.weight.dtype == torch.bfloat16
-    for step in range(20):
-        batch = batch_of(16, seed=step % 2)
-        losses = [trainer.update([batch]).loss for trainer in (exact, rounded)]
-        assert losses[1] == pytest.approx(losses[0], abs=0.03)
-    assert losses[0] < 3.5  # it has learned much of the two batches (ln 61 = 4.1)
-    assert all(weight.dtype == torch.float32 for weight in rounded.full_weights().values())
+@pytest.mark.parametrize(("ranks", "best"), [([1.0, 3.0, 2.0, 2.0], 4), ([1.0, 2.0, 3.0, 2.0], 4)])
+def test_later_checkpoints_are_written_if_the_best_one_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: list[float], best: int
+) -> None:
+    full = ranks.index(max(ranks)) + 1
+
+    def save(state: Any, path: Path) -> None:
+        written.append(path)
+        if len(written) == full:
+            raise StorageError("no space is left")
+        save_file(state, path)
+
+    written: list[Path] = []
+    monkeypatch.setattr("headwater.training.checkpoint.save_file", save)
+    run, notes = trained(tmp_path, ranks)
+    assert any(f"the best checkpoint, of step {full}, is missing" in text for text in notes)
+    assert run.state.best_step == best
 
 
-def test_what_has_trained_is_freed_when_it_is_let_go() -> None:
-    trainer = tiny_trainer(precision="bf16")
-    trainer.update([batch_of(8)])
-    held = [weakref.ref(trainer.optimizer), weakref.ref(trainer.model.tokens.weight)]
-    del trainer
-    gc.collect()
-    assert [thing() for thing in held] == [None, None]
+def damage(checkpoint: Path) -> None:
+    content = bytearray((checkpoint / "state.safetensors").read_bytes())
+    content[-1] ^= 1
+    (checkpoint / "state.safetensors").write_bytes(content)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("adam", ["standard", "original"])
-def test_the_native_optimizer_equals_torchs(precision: str, adam: str) -> None:
-    plain, native = (
-        tiny_trainer(Backend(native=native), precision=precision, adam=adam, clip=0.1) for native in (False, True)
-    )
-    if not default_backend().native:
-        pytest.skip("the native kernels are not built here")
-    # A weight that falls to the other side of a rounding to bfloat16 changes what follows a little.
-    relative = 1e-6 if precision == "fp32" else 1e-3
-    for step in range(4):
-        batches = split(batch_of(8, seed=step), 8 if step % 2 else 3)
-        expected, got = plain.update(batches), native.update(batches)
-        assert got.loss == pytest.approx(expected.loss, rel=relative)
-        assert got.gradient_norm == pytest.approx(expected.gradient_norm, rel=relative)
-    for name, tensor in plain.optimizer.state().items():
-        tolerance = 1e-5 if precision == "fp32" else 1e-3
-        torch.testing.assert_close(native.optimizer.state()[name], tensor, rtol=1e-3, atol=tolerance, msg=name)
-
-
-@pytest.mark.parametrize("begun", ["fp32", "bf16"])
-def test_a_run_keeps_the_precision_that_it_began_with(begun: Any) -> None:
-    config = TrainConfig(precision="auto")
-    assert resolve_precision(config, TrainConfig(precision=begun), torch.device("cpu")).precision == begun
-
-
-@pytest.mark.parametrize("what", ["loss", "gradient"])
-def test_a_loss_that_is_not_finite_changes_no_state(what: str) -> None:
-    trainer = tiny_trainer()
-    trainer.update([batch_of(4)])
-    before = {name: weight.clone() for name, weight in trainer.full_weights().items()}
-    poisoned = batch_of(4)
-    if what == "loss":
-        poisoned.weights[0, 0] = float("nan")
+@pytest.mark.parametrize("how", ["missing", "damaged"])
+def test_a_run_without_its_best_checkpoint_uses_the_last_state(tmp_path: Path, how: str) -> None:
+    run, _ = trained(tmp_path, [1.0, 3.0, 3.0, 2.0])
+    assert run.state.best == {"quality": [3.0], "step": 2}  # the first of equals
+    last = run.trainer.full_weights()
+    best = tmp_path / "checkpoints" / "step-00000002"
+    if how == "missing":
+        shutil.rmtree(best)
     else:
-        trainer.model.tokens.weight.register_hook(lambda gradient: gradient * float("nan"))
-    with pytest.raises(TrainingError, match=r"update 2.*learning rate.*batch.*precision.*data"):
-        trainer.update([poisoned])
-    assert trainer.step == 1
-    assert all(torch.equal(before[name], weight) for name, weight in trainer.full_weights().items())
+        damage(best)
+    run, notes = trained(tmp_path, [1.0, 3.0, 3.0, 2.0])
+    assert any("the best checkpoint, of step 2, is missing or damaged" in text for text in notes)
+    assert run.state.best_step == 4
+    run.restore_best()
+    for name, weight in run.trainer.full_weights().items():
+        assert torch.equal(weight, last[name])
 
 
-def test_dropout_is_a_function_of_seed_and_step() -> None:
-    def losses(seed: int = 1, rank: int = 0, parts: int = 1) -> list[float]:
-        """Return the losses of three updates on one batch, in equal micro-batches, that change no weight."""
-        model = build_model(preset("gpt1-nano", vocabulary=61, context=12, width=32, heads=2), seed=3)
-        config = TrainConfig(steps=20, precision="fp32", seed=seed)
-        trainer = Trainer(model, l1, config, ranks=Ranks(rank=rank))
-        batch = batch_of(4)
-        part = TokenBatch(batch.ids, batch.targets, batch.weights / parts)
-        return [trainer.update([part] * parts, learning_rate=0.0).loss for _ in range(3)]
-
-    usual = losses()
-    torch.rand(17)  # whatever else drew random numbers in the process
-    assert losses() == usual
-    assert len(set(usual)) == 3
-    for other in (losses(seed=2), losses(rank=1), losses(parts=2)):
-        assert not set(usual) & set(other)
+def begin(out: Path, on_update: Callable[[dict[str, Any]], None], source: Any = None, **changes: Any) -> Run:
+    """Return a run of six updates that validates after the last one."""
+    config = TrainConfig(**{"steps": 6, "validate_every": 6, "keep": 1, "precision": "fp32"} | changes)
+    measured = Measurement({"validation_loss": 1.0}, (1.0,))
+    run = Run(tiny_trainer(steps=6), config, source or Source(), lambda: measured, out=out)
+    run.on_update = on_update
+    return run
 
 
-def test_trainings_in_threads_do_not_change_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second one comes between the seed of the first one's update and its dropout, or waits for its end."""
+def kept(out: Path) -> list[str]:
+    return sorted(path.name for path in (out / "checkpoints").iterdir())
 
-    def loss_of(seed: int, objective: Objective) -> float:
-        model = build_model(preset("gpt1-nano", vocabulary=61, context=12, width=32, heads=2), seed=3)
-        return Trainer(model, objective, TrainConfig(precision="fp32", seed=seed)).update([batch_of(4)]).loss
 
-    class Turns:
-        """The lock of the random state; says when the second training waits for it."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_training_after_a_checkpoint(tmp_path: Path, number: signal.Signals) -> None:
+    def send(line: dict[str, Any]) -> None:
+        if line["step"] == 2:
+            signal.raise_signal(number)
 
-        def __enter__(self) -> None:
-            if threading.current_thread() is thread:
-                second_came.set()
-            lock.acquire()
+    with pytest.raises(KeyboardInterrupt):
+        begin(tmp_path, send, checkpoint_every=100).train()
+    assert kept(tmp_path) == ["step-00000003"]
 
-        def __exit__(self, *_: object) -> None:
-            lock.release()
 
-    def first(model: Any, batch: TokenBatch) -> Any:
+def test_a_second_signal_does_not_wait_for_the_first() -> None:
+    def handle(handler: Any, point: int) -> None:
+        """Call the handler, and once more within it, before its bytecode instruction number `point`."""
+        step = count()
+
+        def trace(frame: Any, event: str, _: Any) -> Any:
+            frame.f_trace_opcodes = True
+            if event == "opcode" and next(step) == point:
+                sys.settrace(None)
+                handler(signal.SIGTERM, frame)
+            return trace
+
+        with suppress(KeyboardInterrupt):
+            sys.settrace(trace)
+            try:
+                handler(signal.SIGINT, None)
+            finally:
+                sys.settrace(None)
+
+    for point in range(40):
+        with delayed_interruption():
+            handler = signal.getsignal(signal.SIGINT)
+        thread = threading.Thread(target=handle, args=(handler, point), daemon=True)
         thread.start()
-        assert second_came.wait(60)
-        found = l1(model, batch)
-        first_drew.set()
-        return found
-
-    def second(model: Any, batch: TokenBatch) -> Any:
-        found = l1(model, batch)
-        second_came.set()
-        assert first_drew.wait(60)
-        return found
-
-    alone = [loss_of(seed, l1) for seed in (1, 2)]
-    lock, second_came, first_drew = threading.Lock(), threading.Event(), threading.Event()
-    together: list[float] = []
-    thread = threading.Thread(target=lambda: together.append(loss_of(2, second)))
-    monkeypatch.setattr(loop, "_RANDOM_STATE", Turns(), raising=False)
-    before = torch.get_rng_state()
-    together.insert(0, loss_of(1, first))
-    thread.join(60)
-    assert together == alone
-    assert torch.equal(torch.get_rng_state(), before)
+        thread.join(10)
+        assert not thread.is_alive()
 
 
-def test_original_adam_is_gpt1s_arithmetic() -> None:
-    """Radford et al. 2018, section 4.1, in NumPy as their code orders it: ε outside the correction of v."""
-    rng = np.random.default_rng(1)
-    matrix, vector = rng.normal(size=(4, 3)).astype(np.float32), rng.normal(size=3).astype(np.float32)
-    module = torch.nn.Linear(3, 4, bias=False)
-    module.gain = torch.nn.Parameter(torch.from_numpy(vector.copy()))
-    module.weight.data = torch.from_numpy(matrix.copy())
-    weights_of = master_weights(module, torch.float32)
-    optimizer = Optimizer(weights_of, weight_decay=0.01, betas=(0.9, 0.999), epsilon=1e-3, form="original")
-    weights = {"weight": matrix.astype(np.float64), "gain": vector.astype(np.float64)}
-    moments = {name: (np.zeros_like(w), np.zeros_like(w)) for name, w in weights.items()}
-    for update in range(1, 6):
-        optimizer.clear_gradients()
-        rate = 0.01 / update
-        for name, parameter in module.named_parameters():
-            gradient = rng.normal(size=parameter.shape)
-            parameter.grad = torch.from_numpy(gradient.astype(np.float32))
-            first, second = moments[name]
-            first = 0.9 * first + 0.1 * gradient
-            second = 0.999 * second + 0.001 * gradient**2
-            moments[name] = first, second
-            step_size = rate * np.sqrt(1 - 0.999**update) / (1 - 0.9**update)
-            decay = 0.01 * weights[name] if parameter.dim() >= 2 else 0.0
-            weights[name] = weights[name] - step_size * (first / (np.sqrt(second) + 1e-3) + decay)
-        optimizer.step(rate)
-    for name, parameter in module.named_parameters():
-        np.testing.assert_allclose(parameter.detach().numpy(), weights[name], rtol=2e-5, atol=1e-6)
+def test_the_state_before_a_loss_that_is_not_finite_is_kept(tmp_path: Path) -> None:
+    class Poisoned(Source):
+        def micro_batches(self, step: int) -> list[Any]:
+            (batch,) = super().micro_batches(step)
+            if step == 4:
+                batch.weights[0, 0] = float("nan")
+            return [batch]
+
+    with pytest.raises(TrainingError, match=r"at update 5.*the state after update 4 is kept as a checkpoint"):
+        begin(tmp_path, print, Poisoned(), checkpoint_every=100).train()
+    assert kept(tmp_path) == ["step-00000004"]
 
 
-def test_recomputation_changes_no_bit() -> None:
-    kept, recomputed = tiny_trainer(), tiny_trainer()
-    recompute_blocks(recomputed.model)
-    for step in range(2):
-        expected, got = kept.update([batch_of(4, seed=step)]), recomputed.update([batch_of(4, seed=step)])
-        assert got == expected
+def test_a_run_without_its_last_checkpoint_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(state: Any, path: Path) -> None:
+        raise StorageError("no space is left")
+
+    monkeypatch.setattr("headwater.training.checkpoint.save_file", full)
+    with pytest.raises(StorageError, match="the checkpoint of update 6 could not be written"):
+        begin(tmp_path, print, checkpoint_every=2).train()
+    monkeypatch.undo()
+    begin(tmp_path, print, checkpoint_every=2).train()
+    assert "step-00000006" in kept(tmp_path)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_muon_updates_inner_matrices_and_resumes_to_the_bit(precision: Any) -> None:
-    def trainer() -> Trainer:
-        model = build_model(preset("gpt2-pico", vocabulary=61, context=12, width=32), seed=3)
-        return Trainer(model, l1, TrainConfig(steps=20, precision=precision, learning_rate=1e-2), muon=True)
+def test_a_disk_without_room_for_a_checkpoint_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=100))
+    with pytest.raises(StorageError, match=r"100 B of free space, and . checkpoints and the model take"):
+        begin(tmp_path, print).train()
+    assert not (tmp_path / "checkpoints").exists()
 
-    whole = trainer()
-    losses = [whole.update([batch_of(8)]).loss for _ in range(6)]
-    assert losses[-1] < losses[0] - 0.5
-    state = whole.optimizer.state()
-    by_adam = {name.removeprefix("second_moment.") for name in state if name.startswith("second_moment.")}
-    inner = {name for name, m in whole.model.named_parameters() if m.dim() == 2 and name.startswith("blocks.")}
-    assert set(whole.optimizer.names) - by_adam == inner
-    resumed = trainer()
-    for name, tensor in resumed.optimizer.state().items():
-        tensor.copy_(state[name])
-    resumed.optimizer.load(whole.step)
-    for trained in (whole, resumed):
-        trained.update([batch_of(8, seed=1)])
-    for name, weight in whole.full_weights().items():
-        assert torch.equal(resumed.full_weights()[name], weight), name
+
+@pytest.mark.parametrize(("minutes", "left"), [(1e-9, ["step-00000002"]), (60.0, [])])
+def test_a_checkpoint_is_due_after_minutes_as_well(tmp_path: Path, minutes: float, left: list[str]) -> None:
+    def stop(line: dict[str, Any]) -> None:
+        if line["step"] == 2:
+            raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        begin(tmp_path, stop, checkpoint_every=100, checkpoint_minutes=minutes).train()
+    assert (kept(tmp_path) if (tmp_path / "checkpoints").exists() else []) == left
+
+
+def test_the_journal_is_on_disk_before_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    write, sync, save = Journal.write, Journal.sync, Checkpoints.save
+
+    def watched_write(journal: Journal, line: dict[str, Any]) -> str | None:
+        events.append(f"line {line['step']}")
+        return write(journal, line)
+
+    def watched_sync(journal: Journal) -> None:
+        events.append("flush")
+        sync(journal)
+
+    def watched_save(checkpoints: Checkpoints, step: int, *state: Any) -> None:
+        events.append(f"checkpoint {step}")
+        save(checkpoints, step, *state)
+
+    monkeypatch.setattr(Journal, "write", watched_write)
+    monkeypatch.setattr(Journal, "sync", watched_sync)
+    monkeypatch.setattr(Checkpoints, "save", watched_save)
+    begin(tmp_path, print, checkpoint_every=3).train()
+    expected = [["line 1", "line 2"], ["line 3", "flush", "checkpoint 3"]]
+    expected += [["line 4", "line 5"], ["line 6", "flush", "checkpoint 6"]]
+    assert events == [event for part in expected for event in part]
+
+
+def test_a_disk_that_fills_within_a_line_loses_no_line(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "metrics.jsonl")
+    disk = journal._handle
+
+    class Filling:
+        """Writes half of the bytes, as a disk that fills does."""
+
+        def write(self, data: bytes) -> int:
+            return disk.write(data[: len(data) // 2])
+
+    assert journal.write({"step": 1}) is None
+    journal._handle = Filling()  # type: ignore[assignment]
+    warning = journal.write({"step": 2})
+    assert "no space is left" in str(warning)
+    assert journal.path.read_bytes() == b'{"step": 1}\n'
+    journal._handle = disk
+    assert journal.write({"step": 3}) is None
+    assert [line["step"] for line in read_journal(journal.path)] == [1, 2, 3]
+    journal.close()
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes")]
+)
+def test_too_little_memory_keeps_the_state(tmp_path: Path, error: Exception) -> None:
+    class Full(Source):
+        def micro_batches(self, step: int) -> list[Any]:
+            if step == 3:
+                raise error
+            return super().micro_batches(step)
+
+    with pytest.raises(
+        TrainingError, match=r"memory .* too small: .*; the state after update 3 is kept .*micro_batch"
+    ):
+        begin(tmp_path, lambda line: None, Full(), checkpoint_every=100).train()
+    assert "step-00000003" in kept(tmp_path)

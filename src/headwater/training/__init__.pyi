@@ -1,12 +1,12 @@
 from .compile import compile_blocks
 from .config import AdamForm, TrainConfig, TrainingPrecision
 from .journal import read_journal
-from .loop import Objective, Trainer, compute_dtype, resolve_precision
+from .loop import CHECKPOINTS, OnUpdate, Run, diverged
 from .machine import matmul_rate
 from .parallel import Ranks, process_group
-from .run import CHECKPOINTS, OnUpdate, Run, diverged
 from .schedule import Schedule, transfer_rate
 from .state import BatchSource, Measurement
+from .trainer import Objective, Trainer, compute_dtype, resolve_precision
 
 __all__ = [
     "CHECKPOINTS",

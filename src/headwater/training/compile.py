@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from headwater.model import Block, with_own_code
-from headwater.training.loop import Trainer, preserved_random_state
 from headwater.training.parallel import is_out_of_memory
+from headwater.training.trainer import Trainer, preserved_random_state
 
 _COMPILER = "inductor"
 

@@ -1,209 +1,373 @@
-"""`Trainer`: one update, the same for pre-training and fine-tuning.
+"""The training loop for every objective, from the newest checkpoint to the last update.
 
-An objective is a function of (model, batch) that returns a loss and what to log. Losses are summed over the
-micro-batches of an update and over ranks, because the weights of all its batches sum to 1. Accumulated
-micro-batches therefore give the loss and gradient of one large batch, and the number of ranks only changes
-dropout's masks.
+Around each update: the next batch is read ahead; then journal, progress, validation and checkpoint. Ctrl-C
+and SIGTERM wait for a checkpoint. Without a folder the loop runs in memory: no journal and no checkpoints, and the
+best weights are copied.
 """
 
 from __future__ import annotations
 
 import math
+import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, TypeVar
+import time
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from headwater import native
-from headwater.device import bf16_is_fast
-from headwater.errors import TrainingError
-from headwater.model import Backend, Block
-from headwater.training.config import TrainConfig, TrainingPrecision
-from headwater.training.optimizer import Optimizer, inner_matrices, master_weights
-from headwater.training.parallel import Ranks, recompute_blocks, shard
-from headwater.training.schedule import learning_rate_factor
+from headwater.errors import StorageError, TrainingError
+from headwater.storage import SILENT, Progress
+from headwater.training.checkpoint import Checkpoints
+from headwater.training.compile import arithmetic, compile_blocks
+from headwater.training.config import TrainConfig
+from headwater.training.journal import Journal, open_tracker, read_journal
+from headwater.training.machine import matmul_rate
+from headwater.training.parallel import is_out_of_memory, out_of_memory
+from headwater.training.state import BatchSource, Measurement, ReadAhead, TrainingState
+from headwater.training.trainer import SUSPECTS, Trainer, UpdateResult
 
-# Held while torch's generators, which all threads share, have a training's state.
-_RANDOM_STATE = threading.RLock()
-
-# What to check where training goes wrong.
-SUSPECTS = (
-    "Check, in this order: the learning rate (halve it, or increase warmup_steps), the batch (too few tokens per "
-    "update), the precision (--set precision=fp32), and the data"
-)
-# (model, batch) -> the loss, and what to write into the journal by name.
-Objective = Callable[[Any, Any], tuple[Tensor, Mapping[str, Tensor]]]
+# The folder of checkpoints and the file of figures in a run folder.
+CHECKPOINTS, JOURNAL = "checkpoints", "metrics.jsonl"
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateResult:
-    """The result of one update; the loss is that of the whole batch, over all ranks, before the update."""
-
-    loss: float
-    gradient_norm: float
-    learning_rate: float
-    logged: dict[str, float]
+# Updates in a row with a loss above that of guessing after which a run is ended.
+DIVERGED_UPDATES = 50
+_SAFE_RATE = 3e-4  # that of the largest presets
 
 
-class _ModelAndObjective(nn.Module):
-    """Model and objective as one module: sharded, it gathers all parameters that the objective reads."""
-
-    def __init__(self, model: nn.Module, objective: Objective) -> None:
-        super().__init__()
-        self.model, self.objective = model, objective
-
-    def forward(self, batch: Any) -> Any:
-        """Return the objective's result."""
-        return self.objective(self.model, batch)
+# Called after every update with its line of metrics.jsonl, on the first rank.
+OnUpdate = Callable[[dict[str, Any]], None]
 
 
-class Trainer:
-    """A model, an objective and an optimizer. backend: replaces the model's, unless it is None.
+@dataclass
+class Run:
+    """One run, in the folder `out` or, if that is None, in memory; call `train` once.
 
-    The model's matrices get the dtype that `config.precision` says, in place, until `end_training`.
+    validate: measures the current weights, always on the same data. measured_after: the updates to validate after,
+    besides the last one; None is every `validate_every`. patience: stop after so many validations without a better
+    one. flops_per_token: None omits the utilization from the journal. dynamic: see `compile_blocks`. follow:
+    called after every update, returns more figures for the journal. describe: writes into a checkpoint what makes
+    it a model folder. identity: what checkpoints and trackers record of the run; others in its folder are refused.
+    highest_loss: the run ends as diverged after DIVERGED_UPDATES updates in a row above it; None does not check.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        objective: Objective,
-        config: TrainConfig,
-        *,
-        ranks: Ranks | None = None,
-        sharded: bool = False,
-        recompute: bool = False,
-        muon: bool = False,
-        backend: Backend | None = None,
-    ) -> None:
-        self.model, self.config = model, config
-        self._model_and_objective = _ModelAndObjective(model, objective)
-        self.ranks = ranks or Ranks()
-        self.sharded = sharded
-        self.matrix_dtype = compute_dtype(config.precision, self.ranks.device)
-        if backend is not None:
-            backend.assign_to(model)
-        held = (getattr(part, "backend", None) for part in model.modules())
-        self.backend = next((own for own in held if isinstance(own, Backend)), Backend())
-        if recompute:
-            recompute_blocks(model)
-        if sharded:
-            blocks: Any = getattr(model, "blocks", ())
-            shard(self._model_and_objective, blocks, self.ranks, self.matrix_dtype)
-        uses_kernels = self.backend.native and not sharded and self.ranks.device.type == "cpu" and not muon
-        # Sharded parameters are float32, and are gathered in the matrices' dtype for the computation.
-        weights = master_weights(model, torch.float32 if sharded else self.matrix_dtype, contiguous=uses_kernels)
-        self.optimizer = Optimizer(
-            weights,
-            weight_decay=config.weight_decay,
-            betas=(config.beta1, config.beta2),
-            epsilon=config.epsilon,
-            form=config.adam,
-            kernels=native.kernels() if uses_kernels else None,
-            muon=inner_matrices(model, weights) if muon else (),
-        )
+    trainer: Trainer
+    config: TrainConfig
+    source: BatchSource
+    validate: Callable[[], Measurement]
+    out: Path | None = None
+    name: str = "training"
+    progress: Progress = SILENT
+    flops_per_token: float | None = None
+    dynamic: bool | None = None
+    measured_after: Container[int] | None = None
+    patience: int | None = None
+    follow: Callable[[], dict[str, float]] | None = None
+    on_update: OnUpdate | None = None
+    describe: Callable[[Path], None] | None = None
+    identity: str = ""
+    highest_loss: float | None = None
+    state: TrainingState = field(init=False, default_factory=TrainingState)
+    checkpoints: Checkpoints | None = field(init=False, default=None)
 
-    @property
-    def step(self) -> int:
-        """The number of updates done."""
-        return self.optimizer.updates
+    def __post_init__(self) -> None:
+        self._best_weights: list[Tensor] = []
+        self._high_losses = 0  # in a row
+        if self.out is not None:
+            trainer = self.trainer
+            self.checkpoints = Checkpoints(
+                self.out / CHECKPOINTS,
+                keep=self.config.keep,
+                ranks=trainer.ranks,
+                note=self.progress.note,
+                sharded=trainer.sharded,
+                describe=self.describe,
+                run=self.identity,
+            )
 
-    def loss(self, batch: Any) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """Return the objective's loss of a batch and what to log; a sharded model gathers its weights for it."""
-        result: tuple[Tensor, Mapping[str, Tensor]] = self._model_and_objective(batch)
-        return result
+    def read(self, step: int) -> list[Any]:
+        """Return this rank's micro-batches of an update, on its device."""
+        return [batch.to(self.trainer.ranks.device) for batch in self.source.micro_batches(step)]
 
-    def compute_eagerly(self) -> None:
-        """Undo the compilation of the model."""
-        for block in self.model.modules():
-            if isinstance(block, Block):
-                vars(block).pop("forward", None)
-        self.backend.assign_to(self.model)
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Within the block compute as `train` does: float32 matmuls in its precision, compiled if configured."""
+        trainer, config = self.trainer, self.config
+        # Before compilation, which depends on these settings.
+        with arithmetic(trainer.ranks.device, deterministic=config.deterministic):
+            if not self._is_over():
+                batches = self.read(trainer.step)
+                compile_blocks(trainer, batches, config.compile, self.progress.note, dynamic=self.dynamic)
+            yield
 
-    def end_training(self) -> None:
-        """Make the model eager, give it its float32 weights, and free the gradients."""
-        self.compute_eagerly()
-        self.optimizer.end_training()
+    def train(self) -> None:
+        """Train to the last update, or until `patience` is exhausted.
 
-    def full_weights(self) -> dict[str, Tensor]:
-        """Return the whole float32 weights by name, on the CPU; every rank of a sharded run calls this."""
-        weights = {}
-        for name, master in zip(self.optimizer.names, self.optimizer.masters, strict=True):
-            whole = master.full_tensor() if hasattr(master, "full_tensor") else master
-            weights[name] = whole.detach().cpu()
-        return weights
-
-    def update(self, micro_batches: Sequence[Any], learning_rate: float | None = None) -> UpdateResult:
-        """Update the model on this rank's micro-batches; `learning_rate` None is the schedule's.
-
-        Raises TrainingError, with all state unchanged, if the loss or a gradient is not finite.
+        Raises TrainingError if the loss is not finite, after a checkpoint of the state before it, or if the
+        validation loss is not finite, without a checkpoint; KeyboardInterrupt after Ctrl-C or SIGTERM and a
+        checkpoint.
         """
-        config, ranks = self.config, self.ranks
-        self.model.train()
-        self.optimizer.clear_gradients()
-        sums: dict[str, Tensor] = {}
-        with preserved_random_state(ranks.device):
-            for index, batch in enumerate(micro_batches):
-                # Dropout is a function of the step and the micro-batch, so that a resumed run draws the same.
-                torch.manual_seed(_seed_of(config.seed, self.step, index, ranks.rank))
-                loss, logged = self.loss(batch)
-                loss.backward()
-                for name, value in {"loss": loss, **logged}.items():
-                    sums[name] = sums.get(name, 0.0) + value.detach().float()
-        if ranks.count > 1:
-            ranks.sum_(list(sums.values()))
-            if not self.sharded:  # else the backward pass summed them
-                ranks.sum_(self.optimizer.gradients)
-        norm = self.optimizer.clip(config.clip)
-        names = ["gradient_norm", *sums]
-        figures = torch.stack([norm.float(), *sums.values()]).tolist()  # the one wait for the device
-        result = dict(zip(names, figures, strict=True))
-        if not all(map(math.isfinite, figures)):
-            raise TrainingError(
-                f"the loss or its gradient is not finite at update {self.step + 1}: loss {result['loss']}, "
-                f"gradient norm {result['gradient_norm']}",
-                repair=SUSPECTS,
+        trainer, config, progress = self.trainer, self.config, self.progress
+        self._resume()
+        if self.checkpoints is not None and not self._is_over():
+            self.checkpoints.require_space(trainer.optimizer.state(), trainer.ranks)
+        with ExitStack() as stack:
+            stack.enter_context(self.computing())
+            progress.start(self.name, config.steps, "updates")
+            progress.advance(trainer.step)
+            # A run that is ended at an update that it has done already.
+            last: dict[str, Any] = {}
+            if trainer.step == config.steps and all(one["step"] != trainer.step for one in self.state.curve):
+                self._measure(last)
+            if self.checkpoints is not None:
+                stack.callback(self.checkpoints.wait)
+            journal = self._open_journal(stack, last)
+            ahead = ReadAhead(self.read, config.steps)
+            stack.callback(ahead.close)
+            # A library call does not change the process's signals.
+            signals = [] if self.out is None else stack.enter_context(delayed_interruption())
+            self._update_until_over(ahead, journal, signals)
+        if not self._is_kept(trainer.step):
+            raise StorageError(
+                f"the checkpoint of update {trainer.step:,} could not be written, for the reason above",
+                repair="Mend that, and run the command again: it resumes from the last good checkpoint, if any",
             )
-        if learning_rate is None:
-            learning_rate = config.learning_rate * learning_rate_factor(
-                config.schedule, self.step, config.steps, config.warmup_steps, config.final_rate
-            )
-        self.optimizer.step(learning_rate)
-        return UpdateResult(result.pop("loss"), result.pop("gradient_norm"), learning_rate, result)
+        progress.finish(self._summary())
+
+    def _update_until_over(
+        self, ahead: ReadAhead, journal: Callable[[dict[str, Any], bool], None], signals: list[int]
+    ) -> None:
+        """Do the updates that are left; around each: journal, validation, checkpoint, progress."""
+        trainer, written = self.trainer, time.monotonic()
+        while not self._is_over():
+            started = time.perf_counter()
+            result = self._update(ahead)
+            line = self._line(result, time.perf_counter() - started)
+            stop = trainer.ranks.any(bool(signals))
+            old = time.monotonic() - written > 60 * self.config.checkpoint_minutes
+            due = self._measure(line) or stop or trainer.ranks.any(old)
+            # The journal first: it must have every line up to a checkpoint.
+            journal(line, due)
+            if due:
+                self._checkpoint()
+                written = time.monotonic()
+            shown = ("loss", "validation_loss", "tokens_per_second")
+            self.progress.advance(trainer.step, **{name: line[name] for name in shown if name in line})
+            if self.on_update is not None and trainer.ranks.is_first:
+                self.on_update(dict(line))
+            if stop and not self._is_over():
+                raise KeyboardInterrupt
+            if self.highest_loss is not None:
+                self._high_losses = self._high_losses + 1 if result.loss > self.highest_loss else 0
+                if self._high_losses == DIVERGED_UPDATES:
+                    raise diverged("training loss", result.loss, self.highest_loss, self.config.learning_rate)
+
+    def restore_best(self) -> None:
+        """Load the best weights into the trainer; every rank must call this."""
+        best, optimizer = self.state.best_step, self.trainer.optimizer
+        if best is None or best == self.trainer.step:
+            return
+        if self.checkpoints is None:
+            with torch.no_grad():
+                torch._foreach_copy_(optimizer.masters, self._best_weights)
+            optimizer.copy_to_model()
+            return
+        path = self.checkpoints.path_of(best)
+        self.checkpoints.check(path)
+        self.checkpoints.load(path, optimizer.state())
+        optimizer.load(best)
+
+    def _is_over(self) -> bool:
+        if self.trainer.step >= self.config.steps:
+            return True
+        best = self.state.best_step
+        if self.patience is None or best is None:
+            return False
+        return sum(entry["step"] > best for entry in self.state.curve) >= self.patience
+
+    def _update(self, ahead: ReadAhead) -> UpdateResult:
+        trainer, step = self.trainer, self.trainer.step
+        try:
+            return trainer.update(ahead.take(step))
+        except TrainingError as error:
+            if kept := self._keep_state():
+                raise TrainingError(error.seen + kept, expected=error.expected, repair=error.repair) from None
+            raise
+        except (RuntimeError, MemoryError) as error:
+            # Before the weights change. Several ranks cannot write together: one of them is gone.
+            if not is_out_of_memory(error) or trainer.step != step or trainer.ranks.count > 1:
+                raise
+            trainer.optimizer.free_gradients()
+            raise out_of_memory(error, self._keep_state()) from None
+
+    def _keep_state(self) -> str:
+        """Write a checkpoint; return a clause that says so, empty without one."""
+        if self.checkpoints is None:
+            return ""
+        step = self.trainer.step
+        self._checkpoint()
+        return f"; the state after update {step} is kept as a checkpoint" if self._is_kept(step) else ""
+
+    def _line(self, result: UpdateResult, took: float) -> dict[str, Any]:
+        tokens = self.source.tokens(self.trainer.step - 1)
+        state = self.state
+        state.step = self.trainer.step
+        state.tokens += tokens
+        state.seconds += took
+        for name, value in {"loss": result.loss, **result.logged}.items():
+            state.sums[name] = state.sums.get(name, 0.0) + value
+        state.summed += 1
+        line = {
+            "step": self.trainer.step,
+            "tokens": state.tokens,
+            "loss": result.loss,
+            "learning_rate": result.learning_rate,
+            "gradient_norm": result.gradient_norm,
+            "tokens_per_second": tokens / took,
+        }
+        if self.flops_per_token is not None:
+            trainer = self.trainer
+            rate = matmul_rate(trainer.matrix_dtype, trainer.ranks.device) * trainer.ranks.count
+            line["flops_utilization"] = self.flops_per_token * tokens / took / rate
+        return line | {"seconds": state.seconds, **result.logged}
+
+    def _measure(self, line: dict[str, Any]) -> bool:
+        """Validate if it is due; return whether a checkpoint is due, as for every new best."""
+        step, config = self.trainer.step, self.config
+        last = step == config.steps
+        due = last or step % config.checkpoint_every == 0
+        if last or (
+            step % config.validate_every == 0 if self.measured_after is None else step in self.measured_after
+        ):
+            measured = self.validate()
+            for name, figure in measured.figures.items():
+                if name.endswith("_loss") and not math.isfinite(figure):
+                    raise TrainingError(
+                        f"the {name.replace('_', ' ')} is {figure} after update {step}", repair=SUSPECTS
+                    )
+            line |= measured.figures
+            due = self.state.measure(measured) or due or self._is_over()
+        if self.follow is not None:
+            line |= self.follow()
+        return due
+
+    def _is_kept(self, step: int) -> bool:
+        """Return whether the state of a step can be loaded; every rank must call this."""
+        if self.checkpoints is None:
+            return True
+        self.checkpoints.wait()
+        return bool(self.trainer.ranks.broadcast(self.checkpoints.path_of(step).is_dir()))
+
+    def _checkpoint(self) -> None:
+        """Write a checkpoint; if the run has no folder, keep the weights in memory if they are the best."""
+        step, best, optimizer = self.trainer.step, self.state.best_step, self.trainer.optimizer
+        if self.checkpoints is None:
+            if best == step:
+                self._best_weights = self._best_weights or [torch.empty_like(m) for m in optimizer.masters]
+                with torch.no_grad():
+                    torch._foreach_copy_(self._best_weights, [m.detach() for m in optimizer.masters])
+            return
+        if best is not None and best != step and not self._is_kept(best):
+            self._forget_best(step)
+        record = asdict(self.state)  # a copy: the state changes while a thread writes
+        self.checkpoints.save(step, optimizer.state(), record, self.state.best_step)
+
+    def _resume(self) -> None:
+        if self.checkpoints is None:
+            return
+        ranks, optimizer = self.trainer.ranks, self.trainer.optimizer
+        newest = ranks.broadcast(self.checkpoints.newest() if ranks.is_first else None)
+        if newest is None:
+            return
+        path, record = newest
+        self.checkpoints.load(path, optimizer.state())
+        optimizer.load(record["step"])
+        self.state = TrainingState(**record)
+        step, best = self.state.step, self.state.best_step
+        if best is not None and best != step:
+            there = self.checkpoints.path_of(best)
+            if not ranks.broadcast(ranks.is_first and there.is_dir() and self.checkpoints.is_good(there)):
+                self._forget_best(step)
+        self.progress.note(f"resuming from step {step:,} of {self.config.steps:,}")
+
+    def _forget_best(self, step: int) -> None:
+        """Forget the best state, whose checkpoint is gone, so that a later one is used. step: the current one."""
+        gone = f"the best checkpoint, of step {self.state.best_step}, is missing or damaged"
+        self.progress.note(f"Warning: {gone}: a later one is used")
+        # A finished run measures no later state: its last one is used.
+        self.state.best = {"quality": [], "step": step} if step == self.config.steps else None
+
+    def _open_journal(
+        self, stack: ExitStack, measured: Mapping[str, Any]
+    ) -> Callable[[dict[str, Any], bool], None]:
+        """Return a function that writes a line to the journal and the trackers; flush: the journal to the disk.
+
+        measured: figures to add to the line of the present step, which the journal has.
+        """
+        if self.out is None or not self.trainer.ranks.is_first:
+            return lambda line, flush: None
+        config = self.config.to_dict()
+        step = self.trainer.step
+        trackers = [open_tracker(name, self.out, config, self.identity, step) for name in self.config.track]
+        for _, close in trackers:
+            stack.callback(close)
+        path = self.out / JOURNAL
+        lines = read_journal(path) if path.exists() else []
+        lines = [line for line in lines if line["step"] <= self.trainer.step]
+        lines[-1:] = [{**line, **measured} for line in lines[-1:]]
+        journal = Journal(path, lines)
+        stack.callback(journal.close)
+
+        def write(line: dict[str, Any], flush: bool) -> None:
+            if warning := journal.write(line):
+                self.progress.note(warning)
+            if flush:
+                journal.sync()
+            for log, _ in trackers:
+                log(line)
+
+        return write
+
+    def _summary(self) -> str:
+        """Return a summary, such as `24 updates; best after 16: validation loss 3.211`."""
+        text = f"{self.trainer.step:,} updates"
+        for entry in [one for one in self.state.curve if one["step"] == self.state.best_step]:
+            figures = [f"{k.replace('_', ' ')} {v:.3f}" for k, v in entry.items() if isinstance(v, float)]
+            text += f"; best after {entry['step']:,}: {', '.join(figures)}" if figures else ""
+        return text
+
+
+def diverged(what: str, loss: float, highest: float, learning_rate: float) -> TrainingError:
+    """Return the error of a run whose loss is above `highest`; the repair is a rate with which presets learn."""
+    return TrainingError(
+        f"the run diverged: its {what} is {loss:.1f}",
+        expected=f"less than {highest:.1f}, about the loss of guessing among all tokens",
+        repair=f"Choose a lower rate: --set learning_rate={min(learning_rate / 10, _SAFE_RATE):g} --out NEW",
+    )
 
 
 @contextmanager
-def preserved_random_state(device: torch.device) -> Iterator[None]:
-    """Restore the process's random state after the block. One thread at a time can be in such a block."""
-    with _RANDOM_STATE, torch.random.fork_rng([device] if device.type == "cuda" else []):
-        yield
+def delayed_interruption() -> Iterator[list[int]]:
+    """Within the block, only append the first SIGINT or SIGTERM to the list; a second raises KeyboardInterrupt."""
+    signals: list[int] = []  # not an Event: a signal during `Event.set` would wait forever for its lock
+    if threading.current_thread() is not threading.main_thread():
+        yield signals
+        return
 
+    def request(number: int, frame: FrameType | None) -> None:
+        if signals:
+            raise KeyboardInterrupt
+        signals.append(number)
 
-C = TypeVar("C", bound=TrainConfig)
-
-
-def resolve_precision(config: C, begun: TrainConfig | None, device: torch.device) -> C:
-    """Return `config` with precision "auto" replaced: by that of the unfinished run `begun`, else for this device.
-
-    The unfinished run may have begun on another machine.
-    """
-    precision = begun.precision if begun is not None and config.precision == "auto" else config.precision
-    bf16 = compute_dtype(precision, device) == torch.bfloat16
-    return config.model_copy(update={"precision": "bf16" if bf16 else "fp32"})
-
-
-def compute_dtype(precision: TrainingPrecision, device: torch.device) -> torch.dtype:
-    """Return the dtype that the model's matrices compute in; "auto" follows from the device's features."""
-    bf16 = precision == "bf16" or (precision == "auto" and bf16_is_fast(device))
-    return torch.bfloat16 if bf16 else torch.float32
-
-
-def _seed_of(seed: int, step: int, micro_batch: int, rank: int) -> int:
-    mixed = 0
-    for part in (seed, step, micro_batch, rank):
-        mixed = ((mixed ^ part) * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) & (2**63 - 1)
-        mixed ^= mixed >> 29
-    return mixed
+    previous = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield signals
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
