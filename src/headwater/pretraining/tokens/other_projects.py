@@ -13,22 +13,15 @@ the stream's start and after every `<|endoftext|>`.
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from headwater.errors import DataError, FolderError, MismatchError
-from headwater.pretraining.tokens.pack import (
-    MINIMUM_TOKENS,
-    TOKEN_PARTS,
-    StreamPiece,
-    count_shards,
-    finish_tokens,
-    tokens_stage,
-    write_shard,
-)
-from headwater.pretraining.tokens.shards import check_ids
+from headwater.pretraining.tokens.pack import MINIMUM_TOKENS, TOKEN_PARTS, finish_tokens, tokens_stage
+from headwater.pretraining.tokens.shards import ShardWriter, check_ids
 from headwater.storage import SILENT, Progress, has_manifest
 from headwater.tokenizer import Tokenizer, read_meta, token_dtype
 
@@ -197,21 +190,19 @@ def _import_part(
     end = tokenizer.end_of_text
     if end is not None:
         lengths[end] = 0
-    pieces, size = [], 0
+    tokens, documents, size = sum(len(ids) for _, ids in shards), 0, 0
     begins = True  # the next id begins a document
-    for path, ids in shards:
-        check_ids(ids, tokenizer.vocabulary_size, path)
-        starts = [np.zeros(int(begins), np.int64)]
-        for first in range(0, len(ids), _BLOCK):
-            block = np.asarray(ids[first : first + _BLOCK])
-            size += int(lengths[block].sum())
-            if end is not None:
-                starts.append(np.flatnonzero(block == end) + (first + 1))
-        found = np.concatenate(starts)
-        begins = bool(len(found)) and int(found[-1]) == len(ids)
-        pieces.append(StreamPiece(ids, found[: len(found) - begins]))
-    bounds = np.cumsum([0, *(len(piece.ids) for piece in pieces)])
-    tokens = int(bounds[-1])
-    for index in range(count_shards(tokens)):
-        write_shard(work, part, index, bounds, pieces.__getitem__, token_dtype(tokenizer.vocabulary_size))
-    return {"tokens": tokens, "documents": sum(len(piece.starts) for piece in pieces), "bytes": size}
+    with closing(ShardWriter(work, part, tokens, token_dtype(tokenizer.vocabulary_size))) as writer:
+        for path, ids in shards:
+            check_ids(ids, tokenizer.vocabulary_size, path)
+            for first in range(0, len(ids), _BLOCK):
+                block = np.asarray(ids[first : first + _BLOCK])
+                size += int(lengths[block].sum())
+                starts = np.zeros(int(begins), np.int64)
+                if end is not None:
+                    starts = np.append(starts, np.flatnonzero(block == end) + 1)
+                begins = len(starts) > 0 and int(starts[-1]) == len(block)
+                starts = starts[: len(starts) - begins]
+                documents += len(starts)
+                writer.add(block, starts)
+    return {"tokens": tokens, "documents": documents, "bytes": size}

@@ -1,19 +1,17 @@
 """`headwater pack`: encode documents into the token stream that training reads.
 
 Every document is encoded separately and ends with `<|endoftext|>` (GPT-2, section 2; a GPT-1 vocabulary has no
-such token, so its books are just concatenated). The training and the held-out part (`corpus/division`) are
-`train-00000.npy`, …, and `validation-00000.npy`, … (`write_shard`).
+such token, so its books are just concatenated): `PartEncoder`. The training and the held-out part
+(`corpus/division`) are `train-00000.npy`, …, and `validation-00000.npy`, … (`ShardWriter`).
 
 | phase | a task reads | and writes |
 |---|---|---|
 | sizes | a file of the corpus | what the division needs to know of it |
-| division | all sizes | how the corpus is split |
-| ids | a file | the ids and the documents' starts of each part of it |
-| bounds | the numbers of ids | where each file begins in each part's stream |
-| shard | the ids of some files | a shard of a part |
+| ids | all sizes and a file | the ids and the documents' starts of each part of it |
 
 Each task writes a folder of its own unless it exists, next to the output, so that packing resumes where it was.
-Text is read in batches of a few megabytes; memory does not grow with the corpus.
+The ids of all files are then joined. Text is read in batches of a few megabytes; memory does not grow with the
+corpus.
 """
 
 from __future__ import annotations
@@ -21,20 +19,18 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from headwater.corpus import Division, Part, Phase, TaskRunner, read_documents, remove_parts
-from headwater.errors import DataError
-from headwater.pretraining.tokens.part_writer import COUNTED, PartWriter
+from headwater.errors import DataError, MismatchError
+from headwater.pretraining.tokens.shards import ShardWriter
 from headwater.reading import read_json
 from headwater.storage import (
     INTERACTIVE,
@@ -46,17 +42,16 @@ from headwater.storage import (
     storage_errors,
     write_json,
 )
-from headwater.tokenizer import END_OF_TEXT, Tokenizer, token_dtype
+from headwater.tokenizer import END_OF_TEXT, Tokenizer, lost_text, token_dtype
 
 # The parts of a tokens folder.
 TOKEN_PARTS: tuple[Part, Part] = ("train", "validation")
-# The tokens of a shard that is full.
-SHARD_TOKENS = 100_000_000
-# A shorter last shard is appended to the previous one: no training window is longer.
-LAST_SHARD_TOKENS = 65_536
 # A part needs a few windows of the shortest reasonable context.
 MINIMUM_TOKENS = 4 * 64 + 1
+# What is counted of a part; the last four, a `LostText`, of held-out text alone, whose scores depend on it.
+COUNTED = ("tokens", "documents", "bytes", "characters", "lost capitals", "lost white space", "lost other")
 _COUNTS, _DIVISION = "counts.json", "division.json"
+_BATCH_BYTES = 2 * 1024**2
 Counts = dict[str, dict[str, int]]  # {part: {"tokens", "documents", "bytes"}}
 
 
@@ -102,9 +97,8 @@ def pack(
                     shutil.rmtree(folder, ignore_errors=True)
                     raise
                 with stage.write() as work:
-                    for number in range(_shards(plan)):
-                        for path in plan.output("shard", number).glob("*.npy"):
-                            shutil.move(path, work / path.name)
+                    for part in TOKEN_PARTS:
+                        _join_files(plan, part, counts[part]["tokens"], work)
                     finish_tokens(stage, work, loaded, counts)
                     shards = [path for part in TOKEN_PARTS for path in work.glob(f"{part}-*.npy")]
                     if note := loaded.note_of_unknown(np.load(path, mmap_mode="r") for path in shards):
@@ -138,54 +132,60 @@ def finish_tokens(stage: Stage, work: Path, tokenizer: Tokenizer, counts: Counts
 def _do_tasks(
     plan: PackPlan, workers: int, engine: Literal["local", "ray"], address: str, progress: Progress
 ) -> Counts:
-    """Do all tasks, and return the counts of both parts."""
+    """Do all tasks, and return the counts of both parts; raise PartTooShortError."""
     runner = PackRunner(plan)
-    shown = _Shown(plan, progress)
+    shown = _Shown(runner, progress)
+    if runner.missing("sizes"):
+        progress.start("measuring the corpus")
 
     def on_done(phase: str, number: int) -> None:
-        if phase == "division":
-            shown.start(runner)
-        elif phase == "ids":
+        if phase == "ids":
             shown.add(number)
-            shown.advance({})
 
-    if runner.missing("division"):
-        progress.start("pack")
-    else:
-        shown.start(runner)
     runner.report = shown.advance
     runner.run_all(workers=workers, engine=engine, address=address, on_done=on_done)
-    counts: Counts = read_json(plan.output("bounds", 0) / _COUNTS)
+    shown.advance({})
+    files = [plan.counts(number) for number in range(len(plan.files))]
+    counts: Counts = {}
+    for part in TOKEN_PARTS:
+        sums = {key: sum(count[part][key] for count in files) for key in COUNTED}
+        counts[part] = {key: count for key, count in sums.items() if count or key in COUNTED[:3]}
+    _check_lengths(plan, counts)
     tokens = sum(count["tokens"] for count in counts.values())
     progress.finish(f"{tokens:,} tokens, {counts['validation']['tokens']:,} of them held out")
     return counts
 
 
 class _Shown:
-    """The progress that is shown: megabytes and tokens of the files that are encoded."""
+    """The progress that is shown: megabytes and tokens of the files that are encoded, also by earlier runs."""
 
-    def __init__(self, plan: PackPlan, progress: Progress) -> None:
-        self._plan, self._progress = plan, progress
-        self._bytes = self._tokens = 0  # of whole files
-
-    def start(self, runner: PackRunner) -> None:
-        """Begin with the size, which the division tells, and with what earlier runs encoded."""
-        self._progress.start("pack", total=self._plan.division.bytes / 1e6, unit="MB")
-        for number in set(range(len(self._plan.files))).difference(runner.missing("ids")):
-            self.add(number)
-        self.advance({})
+    def __init__(self, runner: PackRunner, progress: Progress) -> None:
+        self._runner, self._progress = runner, progress
+        self._whole: set[int] | None = None  # the files that are done; None before the sizes of all are known
+        self._bytes = self._tokens = 0  # of these files
 
     def add(self, number: int) -> None:
-        """Add a file."""
-        counts = read_json(self._plan.output("ids", number) / _COUNTS).values()
-        self._bytes += sum(count["bytes"] for count in counts)
-        self._tokens += sum(count["tokens"] for count in counts)
+        """Add a file, unless it was counted when the display began."""
+        if self._whole is not None and number not in self._whole:
+            self._whole.add(number)
+            self._count(number)
+        self.advance({})
 
     def advance(self, file: Counts) -> None:
         """Show the whole files and the beginning of another one."""
-        tokens = self._tokens + sum(count["tokens"] for count in file.values())
+        plan = self._runner.plan
+        if self._whole is None:
+            self._whole = set(range(len(plan.files))).difference(self._runner.missing("ids"))
+            self._progress.start("pack", total=plan.division.bytes / 1e6, unit="MB")
+            for number in self._whole:
+                self._count(number)
         size = self._bytes + sum(count["bytes"] for count in file.values())
-        self._progress.advance(size / 1e6, tokens=tokens)
+        self._progress.advance(size / 1e6, tokens=self._tokens + sum(count["tokens"] for count in file.values()))
+
+    def _count(self, number: int) -> None:
+        counts = self._runner.plan.counts(number).values()
+        self._bytes += sum(count["bytes"] for count in counts)
+        self._tokens += sum(count["tokens"] for count in counts)
 
 
 @dataclass(frozen=True)
@@ -207,6 +207,11 @@ class PackPlan:
         """Return the folder of a task's output; it exists when the task is done."""
         return self.folder / f"{phase}-{number:06d}"
 
+    def counts(self, number: int) -> Counts:
+        """Return what was counted of a file that is encoded."""
+        counts: Counts = read_json(self.output("ids", number) / _COUNTS)
+        return counts
+
     @cached_property
     def encoder(self) -> Tokenizer:
         """The tokenizer."""
@@ -215,12 +220,11 @@ class PackPlan:
     @cached_property
     def division(self) -> Division:
         """How the corpus is split, when all its files were measured."""
-        return _read_division(self.output("division", 0))
-
-    @property
-    def dtype(self) -> type[np.uint16] | type[np.uint32]:
-        """The type of the ids."""
-        return token_dtype(self.encoder.vocabulary_size)
+        whole = Division(self.validation)
+        for number in range(len(self.files)):
+            measured = read_json(self.output("sizes", number) / _DIVISION)
+            whole = whole.joined(Division(**measured | {"sides": tuple(measured["sides"])}))
+        return whole
 
 
 class PackRunner(TaskRunner):
@@ -229,59 +233,80 @@ class PackRunner(TaskRunner):
     def __init__(self, plan: PackPlan) -> None:
         phases = (
             Phase("sizes", lambda plan: len(plan.files), _measure),
-            Phase("division", lambda plan: 1, _divide),
             Phase("ids", lambda plan: len(plan.files), self._encode),
-            Phase("bounds", lambda plan: 1, _bound),
-            Phase("shard", _shards, _shard),
         )
         super().__init__(plan, phases)
 
     def _encode(self, plan: PackPlan, number: int, work: Path) -> None:
         with ExitStack() as opened:
-            writers = {part: PartWriter(work, part, plan.encoder, opened) for part in TOKEN_PARTS}
-            counts = {part: writer.counts for part, writer in writers.items()}
+            encoders = {part: PartEncoder(work, part, plan.encoder, opened) for part in TOKEN_PARTS}
+            counts = {part: encoder.counts for part, encoder in encoders.items()}
             for document in read_documents(Path(plan.corpus, plan.files[number])):
                 for part, piece in plan.division.parts(document):
-                    if writers[part].add(piece.text):
-                        writers[part].encode()
+                    if encoders[part].add(piece.text):
+                        encoders[part].encode()
                         self.report(counts)
-            for writer in writers.values():
-                writer.close()
+            for encoder in encoders.values():
+                encoder.close()
         write_json(work / _COUNTS, counts)
 
 
-def _shards(plan: PackPlan) -> int:
-    counts = read_json(plan.output("bounds", 0) / _COUNTS)
-    return sum(count_shards(counts[part]["tokens"]) for part in TOKEN_PARTS)
+class PartEncoder:
+    """Encodes the documents of a part in batches, into a file of ids and one of the documents' starts."""
+
+    def __init__(self, work: Path, part: Part, tokenizer: Tokenizer, opened: ExitStack) -> None:
+        self.counts = dict.fromkeys(COUNTED, 0)
+        self._is_scored = part == "validation"
+        self._ids = opened.enter_context((work / f"{part}.ids").open("wb"))
+        self._starts_file, self._starts = work / f"{part}.starts.npy", [np.empty(0, np.int64)]
+        self._tokenizer, self._dtype = tokenizer, token_dtype(tokenizer.vocabulary_size)
+        self._texts: list[str] = []
+        self._batch_bytes = 0
+
+    def add(self, text: str) -> bool:
+        """Add a document; return whether the batch is full."""
+        size = len(text.encode("utf-8"))
+        self._texts.append(text)
+        self._batch_bytes += size
+        self.counts["bytes"] += size
+        self.counts["documents"] += 1
+        return self._batch_bytes >= _BATCH_BYTES
+
+    def encode(self) -> None:
+        """Encode the batch."""
+        if not self._texts:
+            return
+        encoded, offsets = self._tokenizer.encode_array(self._texts, None)
+        ids: np.ndarray = encoded
+        if len(ids) and int(ids.max()) >= self._tokenizer.vocabulary_size:
+            raise MismatchError(
+                f"the tokenizer gave id {int(ids.max()):,}",
+                expected=f"ids below its vocabulary size, {self._tokenizer.vocabulary_size:,}",
+                repair="Check the tokenizer's files",
+            )
+        if self._is_scored and self._tokenizer.kind != "gpt2":
+            for text, start, stop in zip(self._texts, offsets[:-1], offsets[1:], strict=True):
+                loss = lost_text(self._tokenizer, text, ids[start:stop].tolist())
+                for key, count in zip(COUNTED[3:], loss, strict=True):
+                    self.counts[key] += count
+        end = self._tokenizer.end_of_text
+        if end is not None:
+            ids = np.insert(ids, offsets[1:], end)
+            offsets = offsets + np.arange(len(offsets))
+        self._ids.write(np.ascontiguousarray(ids, dtype=self._dtype).data)
+        self._starts.append(offsets[:-1] + self.counts["tokens"])
+        self.counts["tokens"] += len(ids)
+        self._texts, self._batch_bytes = [], 0
+
+    def close(self) -> None:
+        """Encode the last batch."""
+        self.encode()
+        save_array(self._starts_file, np.concatenate(self._starts))
 
 
 def _measure(plan: PackPlan, number: int, work: Path) -> None:
     measured = Division(plan.validation).with_file(Path(plan.corpus, plan.files[number]))
     write_json(work / _DIVISION, asdict(measured))
-
-
-def _read_division(output: Path) -> Division:
-    content = read_json(output / _DIVISION)
-    return Division(**{**content, "sides": tuple(content["sides"])})
-
-
-def _divide(plan: PackPlan, number: int, work: Path) -> None:
-    whole = Division(plan.validation)
-    for file in range(len(plan.files)):
-        whole = whole.joined(_read_division(plan.output("sizes", file)))
-    write_json(work / _DIVISION, asdict(whole))
-
-
-def _bound(plan: PackPlan, number: int, work: Path) -> None:
-    """Write where the ids of each file begin in each part; raise PartTooShortError."""
-    counts = [read_json(plan.output("ids", file) / _COUNTS) for file in range(len(plan.files))]
-    totals: Counts = {}
-    for part in TOKEN_PARTS:
-        save_array(work / f"{part}.npy", np.cumsum([0, *(count[part]["tokens"] for count in counts)]))
-        sums = {key: sum(count[part][key] for count in counts) for key in COUNTED}
-        totals[part] = {key: count for key, count in sums.items() if count or key in COUNTED[:3]}
-    _check_lengths(plan, totals)
-    write_json(work / _COUNTS, totals)
 
 
 class PartTooShortError(DataError):
@@ -305,65 +330,10 @@ def _check_lengths(plan: PackPlan, counts: Counts) -> None:
         )
 
 
-def _shard(plan: PackPlan, number: int, work: Path) -> None:
-    counts = read_json(plan.output("bounds", 0) / _COUNTS)
-    train = count_shards(counts["train"]["tokens"])
-    part, index = (TOKEN_PARTS[0], number) if number < train else (TOKEN_PARTS[1], number - train)
-    bounds = np.load(plan.output("bounds", 0) / f"{part}.npy")
-
-    def piece(file: int) -> StreamPiece:
-        output = plan.output("ids", file)
-        empty = bounds[file] == bounds[file + 1]  # which cannot be mapped
-        ids = np.empty(0, plan.dtype) if empty else np.memmap(output / f"{part}.ids", plan.dtype, mode="r")
-        return StreamPiece(ids, np.load(output / f"{part}.starts.npy"))
-
-    write_shard(work, part, index, bounds, piece, plan.dtype)
-
-
-class StreamPiece(NamedTuple):
-    """Consecutive ids of a stream, (tokens,), and the starts of the documents in them, (documents,) int64."""
-
-    ids: npt.NDArray[Any]
-    starts: npt.NDArray[np.int64]
-
-
-def count_shards(tokens: int) -> int:
-    """Return the number of shards of a stream."""
-    return max(1, (tokens - LAST_SHARD_TOKENS) // SHARD_TOKENS + 1)
-
-
-def write_shard(
-    folder: Path,
-    part: str,
-    index: int,
-    bounds: npt.NDArray[np.int64],
-    piece: Callable[[int], StreamPiece],
-    dtype: type[np.uint16] | type[np.uint32],
-) -> None:
-    """Write a shard of a part: `PART-00000.npy`, one row of ids, and `documents-PART-00000.npy`, int64.
-
-    The latter has the starts of the documents in the shard; one that continues in the next shard has no entry
-    there. A shard has SHARD_TOKENS ids, the last one all that remain. bounds: where each piece begins in the
-    stream, and its end; a part without tokens has one empty shard.
-    """
-    begin, total = index * SHARD_TOKENS, int(bounds[-1])
-    is_last = index + 1 == count_shards(total)
-    end = total if is_last else begin + SHARD_TOKENS
-    starts = [np.empty(0, np.int64)]
-    header: Mapping[str, Any] = {
-        "descr": np.lib.format.dtype_to_descr(np.dtype(dtype)),
-        "fortran_order": False,
-        "shape": (end - begin,),
-    }
-    with (folder / f"{part}-{index:05d}.npy").open("wb") as handle:
-        np.lib.format.write_array_header_1_0(handle, dict(header))
-        for number in range(int(np.searchsorted(bounds[1:], begin)), len(bounds) - 1):
-            base = int(bounds[number])
-            if base > end or (base == end and not is_last):
-                break
-            ids, own = piece(number)
-            own_ids = ids[max(0, begin - base) : max(0, end - base)]
-            handle.write(np.ascontiguousarray(own_ids, dtype=dtype).data)
-            own = own + (base - begin)
-            starts.append(own[(own >= 0) & (is_last | (own < end - begin))])
-    save_array(folder / f"documents-{part}-{index:05d}.npy", np.concatenate(starts))
+def _join_files(plan: PackPlan, part: Part, tokens: int, work: Path) -> None:
+    """Write the shards of a part from the ids of all files."""
+    dtype = token_dtype(plan.encoder.vocabulary_size)
+    with closing(ShardWriter(work, part, tokens, dtype)) as shards:
+        for number in range(len(plan.files)):
+            output = plan.output("ids", number)
+            shards.add(np.fromfile(output / f"{part}.ids", dtype), np.load(output / f"{part}.starts.npy"))
