@@ -33,10 +33,8 @@ def test_a_forecast_counts_what_the_run_is_made_of(tokens: Path, tmp_path: Path)
     result = forecast(PretrainConfig.build(TINY, {"micro_batch": 4}), tokens, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     assert result.tokens == 30 * 8 * 32
-    # float32: the weights are their own masters; plus two moments and a gradient.
-    assert result.memory.weights == 4 * result.parameters
-    assert result.memory.optimizer == 8 * result.parameters
-    assert result.memory.gradients == 4 * result.parameters
+    # float32: the weights are their own masters; plus two moments, a gradient and a checkpoint's copy.
+    assert result.memory.state == (4 + 8 + 4 + 12) * result.parameters
     assert result.seconds is not None
     assert result.seconds > 0
     assert "It fits" in result.as_text()
@@ -59,9 +57,13 @@ def test_a_forecast_counts_passes_and_names_the_rate(
     assert re.search(r"warning +the text is read 20 times; beyond about 8 passes .*--set epochs=8", many)
     long = {"learning_rate": 5e-4, "warmup_steps": 100}
     shortened = told(**long, steps=60)
-    assert "0.0005 after a rise over 6 updates, schedule cosine; warmup_steps = 100 was shortened" in shortened
+    assert "0.0005 after a rise over 6 updates, schedule cosine\n" in shortened
+    assert re.search(
+        rf"warning +60 updates read {count:,} tokens [\d.]+ times, fewer than the recipe's", shortened
+    )
     kept = told(**long, steps=100)
     assert "0.0005 after a rise over 100 updates, schedule cosine\n" in kept
+    assert "warmup_steps" not in kept
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -70,18 +72,12 @@ def test_what_is_counted_beforehand_is_what_training_holds(precision: str, token
     config = resolve(config, tokens, Ranks())
     run = build_run(config, tokens, tmp_path / "run", Ranks(), SILENT)
     trainer = run.trainer
-    matrices = sum(master.numel() for master in trainer.optimizer.masters if master.dim() >= 2)
-    vectors = sum(master.numel() for master in trainer.optimizer.masters if master.dim() < 2)
-    memory = cost.estimate_memory(trainer, run.read(0)[0], 1)
-    held = memory.weights + memory.optimizer + memory.gradients
-    # Masters, two moments and a gradient in float32, and a bfloat16 copy of the matrices.
-    assert held == matrices * (16 if precision == "fp32" else 18) + 16 * vectors
-    tensors = [*trainer.optimizer.state().values(), *trainer.optimizer.gradients]
+    state = cost.estimate_memory(trainer, run.read(0)[0], 1).state
+    saved = trainer.optimizer.state().values()  # masters and moments, which a checkpoint copies
     copies = [p for p in trainer.optimizer.parameters if p.dtype == torch.bfloat16]
-    assert held == sum(tensor.nbytes for tensor in [*tensors, *copies])
-    # A checkpoint copies masters and moments into the same memory.
-    assert memory.checkpoint == sum(tensor.nbytes for tensor in trainer.optimizer.state().values())
-    assert memory.total == held + memory.checkpoint + memory.activations + memory.workspace
+    held = sum(tensor.nbytes for tensor in (*saved, *saved, *trainer.optimizer.gradients, *copies))
+    # Gains and biases, less than 1 % of the parameters, have no bfloat16 copy: 2 of 30 bytes.
+    assert state == (held if precision == "fp32" else pytest.approx(held, rel=1e-3))
 
 
 def test_what_cannot_fit_is_not_tried(tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,8 +86,9 @@ def test_what_cannot_fit_is_not_tried(tokens: Path, tmp_path: Path, monkeypatch:
         patched.setattr(cost, "available_memory", lambda device: 8 * 1024**3)
         forecast(PretrainConfig.build({"preset": "gpt2-xl", "precision": "bf16"}), tokens, tmp_path / "run")
     large = PretrainConfig.build(TINY, {"batch_size": 256, "micro_batch": 256})
-    whole = forecast(large, tokens, tmp_path / "run").memory
-    monkeypatch.setattr(forecasting, "available_memory", lambda device: whole.total - whole.activations // 2)
+    whole = forecast(large, tokens, tmp_path / "run")
+    half = whole.total - whole.memory.activations // 2
+    monkeypatch.setattr(forecasting, "available_memory", lambda device: half)
     result = forecast(large, tokens, tmp_path / "run")
     assert result.seconds is None
     smaller = int(result.advice.split("micro_batch=")[1])

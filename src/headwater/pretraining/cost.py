@@ -8,9 +8,7 @@ appendix B); a causal kernel computes half of that. The output matrix is used on
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,22 +21,12 @@ from headwater.pretraining.masking import CHOSEN
 from headwater.training import Ranks, Trainer
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(NamedTuple):
     """Bytes by purpose, for one rank."""
 
-    weights: int  # what the model computes with
-    optimizer: int  # float32 masters, if they differ from the weights, and both moments
-    gradients: int  # and, for several ranks, the copy that is reduced
-    checkpoint: int  # the copy of masters and moments that is written while training continues; 0 on a GPU
-    activations: int = 0  # kept for the backward pass of one micro-batch
-    workspace: int = 0  # temporary: the loss's logits
-
-    @property
-    def total(self) -> int:
-        """Bytes of all purposes."""
-        state = self.weights + self.optimizer + self.gradients + self.checkpoint
-        return state + self.activations + self.workspace
+    state: int  # weights, gradients, optimizer, and the copy of a checkpoint that is written: see `state_bytes`
+    activations: int  # kept for the backward pass of one micro-batch
+    workspace: int  # temporary: the loss's logits
 
 
 # Tokens of a micro-batch on a CPU: enough for efficient matmuls, few enough for small activations.
@@ -57,8 +45,8 @@ def fitting_tokens(config: ModelConfig, ranks: Ranks, dtype: torch.dtype, *, sha
     """Return the tokens of a micro-batch that use the device fully and fit its memory, a power of two."""
     if ranks.device.type == "cpu":
         return _CPU_TOKENS
-    state = state_memory(config.parameter_count, ranks, sharded=sharded, dtype=dtype)
-    left = _SHARE * max(0, available_memory(ranks.device) - state.total)
+    state = state_bytes(config.parameter_count, ranks, sharded=sharded, dtype=dtype)
+    left = _SHARE * max(0, available_memory(ranks.device) - state)
     tokens = int(left / (_KEPT_PER_WIDTH[dtype] * config.width * config.layers))
     return int(ranks.minimum(min(_MOST_TOKENS, 1 << max(0, tokens.bit_length() - 1))))
 
@@ -68,14 +56,13 @@ def require_memory(
 ) -> None:
     """Raise UsageError if the memory is too small for weights, gradients, optimizer and a checkpoint's copy."""
     parameters, free = config.parameter_count, available_memory(ranks.device)
-    needed = state_memory(parameters, ranks, sharded=sharded, dtype=dtype).total
+    needed = state_bytes(parameters, ranks, sharded=sharded, dtype=dtype)
     if needed <= free:
         _require_host_memory(parameters, ranks, sharded=sharded)
         return
     options = "--set shard=true" + " --set optimizer=adam" * (optimizer == "muon")  # which cannot be sharded
-    ranks_needed = math.ceil(
-        state_memory(parameters, Ranks(device=ranks.device), sharded=False, dtype=dtype).total / (_SHARE * free)
-    )
+    whole = state_bytes(parameters, Ranks(device=ranks.device), sharded=False, dtype=dtype)
+    ranks_needed = math.ceil(whole / (_SHARE * free))
     more = f"{ranks_needed} ranks" if sharded else f"{options} over {ranks_needed} ranks"
     raise UsageError(
         f"weights and optimizer take {needed / 1e9:.1f} GB, and {ranks.device} has {free / 1e9:.1f} GB free",
@@ -94,16 +81,18 @@ def _require_host_memory(parameters: int, ranks: Ranks, *, sharded: bool) -> Non
         )
 
 
-def state_memory(parameters: int, ranks: Ranks, *, sharded: bool, dtype: torch.dtype) -> Memory:
-    """Return the memory of weights, optimizer and gradients on each rank, for parameters of one dtype."""
-    share = parameters // (ranks.count if sharded else 1)
-    copied = ranks.device.type != "cuda" and (sharded or ranks.is_first)  # else it is in the machine's memory
-    return Memory(
-        weights=dtype.itemsize * share,
-        optimizer=(8 + (0 if dtype == torch.float32 else 4)) * share,
-        gradients=4 * share * (2 if ranks.count > 1 and not sharded else 1),
-        checkpoint=_SAVED * share if copied else 0,
-    )
+def state_bytes(parameters: int, ranks: Ranks, *, sharded: bool, dtype: torch.dtype) -> int:
+    """Return the memory of a run on this rank without its batches, for matrices of one dtype.
+
+    A parameter takes its weight, a float32 master if that is another tensor, two moments and a gradient. Ranks
+    that are not sharded reduce a copy of the gradients. A checkpoint is copied before it is written; from a GPU to
+    the machine's memory.
+    """
+    master = 0 if dtype == torch.float32 else 4
+    gradients = 4 * (2 if ranks.count > 1 and not sharded else 1)
+    checkpoint = _SAVED if ranks.device.type != "cuda" and (sharded or ranks.is_first) else 0
+    each = dtype.itemsize + master + 8 + gradients + checkpoint
+    return each * (parameters // (ranks.count if sharded else 1))
 
 
 def training_flops_per_token(config: ModelConfig, context: int) -> int:
@@ -128,41 +117,30 @@ def estimate_memory(trainer: Trainer, batch: Any, sequences: int) -> Memory:
     Activations are what the backward pass keeps of one and of two sequences, extrapolated, because some of it is
     constant.
     """
-    optimizer = trainer.optimizer
     model: Any = trainer.model
-    vectors = sum(master.numel() for master in optimizer.masters if master.dim() < 2)
-    matrices = sum(master.numel() for master in optimizer.masters) - vectors
-    state = state_memory(matrices, trainer.ranks, sharded=trainer.sharded, dtype=trainer.matrix_dtype)
-    others = state_memory(vectors, trainer.ranks, sharded=trainer.sharded, dtype=torch.float32)
-
-    def kept(count: int) -> int:
-        return _bytes_kept(lambda: trainer.loss(batch.first(count))[0], optimizer.parameters)
-
-    first = kept(1)
-    growth = kept(2) - first if len(batch.ids) > 1 else first
+    ranks, sharded = trainer.ranks, trainer.sharded
+    first = _kept_bytes(trainer, batch.first(1))
+    growth = _kept_bytes(trainer, batch.first(2)) - first if len(batch.ids) > 1 else first
     matrix = model.output_matrix().detach()
     return Memory(
-        weights=state.weights + others.weights,
-        optimizer=state.optimizer + others.optimizer,
-        gradients=state.gradients + others.gradients,
-        checkpoint=state.checkpoint + others.checkpoint,
+        state=state_bytes(model.config.parameter_count, ranks, sharded=sharded, dtype=trainer.matrix_dtype),
         activations=first + growth * (sequences - 1),
         workspace=workspace_bytes(matrix, sequences * batch.ids.shape[1], trainer.backend),
     )
 
 
-def _bytes_kept(forward: Callable[[], Tensor], parameters: Sequence[Tensor]) -> int:
-    """Return the bytes of distinct storage, without parameters, that `forward` keeps for its backward pass."""
-    own = {p.untyped_storage()._cdata for p in parameters}
-    kept: dict[int, int] = {}
+def _kept_bytes(trainer: Trainer, batch: Any) -> int:
+    """Return the bytes that the loss of a batch keeps for its backward pass, without the parameters."""
+    own = {p.untyped_storage()._cdata for p in trainer.optimizer.parameters}
+    sizes: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage._cdata not in own:
-            kept[storage._cdata] = storage.nbytes()
+            sizes[storage._cdata] = storage.nbytes()
         return tensor.detach()  # keeping the tensor itself would keep its graph forever
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        loss = forward()  # alive until all is counted: freed memory would be counted again
+        loss = trainer.loss(batch)[0]  # alive until all is counted: freed memory would be counted again
     del loss
-    return sum(kept.values())
+    return sum(sizes.values())

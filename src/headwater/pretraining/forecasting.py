@@ -16,15 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from headwater.device import available_memory
-from headwater.display import byte_size
+from headwater.display import byte_size, duration
 from headwater.pretraining.cost import Memory, estimate_memory
-from headwater.pretraining.pretraining import build_run, passes_of, passes_text, passes_warning, rate_text
+from headwater.pretraining.pretraining import build_run, describe_run
 from headwater.pretraining.recipe import PretrainConfig, resolve
 from headwater.pretraining.tokens.sampler import TokenStream
 from headwater.storage import SILENT, Progress, read_manifest
 from headwater.training import Run, Trainer, process_group
 
-_VALIDATED = 5.0  # seconds of a validation that is measured; that of a longer one follows from the updates
 _BUDGET = 20.0  # seconds for all timings, as far as the first sequence leaves a choice
 _SHARE = 4  # of the budget for one timing
 _TIMINGS, _TIMED = 3, 2.0  # the fewest, after those that choose kernels and allocate memory, and their seconds
@@ -36,51 +35,43 @@ class Forecast:
 
     preset: str  # or the trained model that the run continues from
     parameters: int
-    precision: str
     tokens_per_update: int
     updates: int
     tokens: int
-    train_tokens: int  # of the training part
-    passes: float  # over it
-    learning_rate: str  # its peak and the way there
     micro_batch: int
     available: int
     advice: str
     memory: Memory
+    described: dict[str, str]  # see `describe_run`
     tokens_per_second: float | None = None
     seconds: float | None = None
 
+    @property
+    def total(self) -> int:
+        """Bytes of memory."""
+        return sum(self.memory)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        plain = asdict(self)
-        plain["memory"]["total"] = self.memory.total
-        return plain
+        return {**asdict(self), "memory": self.memory._asdict() | {"total": self.total}}
 
     def as_text(self) -> str:
         """Return a table to print."""
         memory = self.memory
-        rows = [
-            ("model", f"{self.preset}, {self.parameters:,} parameters, {self.precision}"),
-            ("per update", f"{self.tokens_per_update:,} tokens"),
-            ("the run", f"{self.updates:,} updates, {self.tokens:,} tokens"),
-            ("the text", passes_text(self.passes, self.train_tokens)),
-            ("learning rate", self.learning_rate),
-            ("weights", byte_size(memory.weights)),
-            ("optimizer", byte_size(memory.optimizer)),
-            ("gradients", byte_size(memory.gradients)),
-            *([("checkpoint", byte_size(memory.checkpoint))] if memory.checkpoint else []),
-            ("activations", f"{byte_size(memory.activations)} at micro_batch = {self.micro_batch}"),
-            ("loss", f"{byte_size(memory.workspace)} temporarily"),
-            ("total", f"{byte_size(memory.total)} of {byte_size(self.available)} available"),
-        ]
+        rows = {
+            "model": f"{self.preset}, {self.parameters:,} parameters",
+            "per update": f"{self.tokens_per_update:,} tokens",
+            "the run": f"{self.updates:,} updates, {self.tokens:,} tokens",
+            **self.described,
+            "state": f"{byte_size(memory.state)} of weights, gradients, optimizer and a checkpoint's copy",
+            "activations": f"{byte_size(memory.activations)} at micro_batch = {self.micro_batch}",
+            "loss": f"{byte_size(memory.workspace)} temporarily",
+            "total": f"{byte_size(self.total)} of {byte_size(self.available)} available",
+        }
         if self.tokens_per_second is not None and self.seconds is not None:
-            hours = self.seconds / 3600
-            duration = f"{self.seconds / 60:.1f} minutes" if hours < 2 else f"{hours:.1f} hours"
-            rows += [("speed", f"{self.tokens_per_second:,.0f} tokens/s, measured"), ("time", duration)]
-        if warning := passes_warning(self.passes):
-            rows.append(("warning", warning))
-        rows.append(("advice", self.advice))
-        return "\n".join(f"{name:15}{value}" for name, value in rows)
+            rows |= {"speed": f"{self.tokens_per_second:,.0f} tokens/s, measured", "time": duration(self.seconds)}
+        rows["advice"] = self.advice
+        return "\n".join(f"{name:15}{value}" for name, value in rows.items())
 
 
 def forecast(config: PretrainConfig, tokens: Path, out: Path, progress: Progress = SILENT) -> Forecast:
@@ -92,17 +83,19 @@ def forecast(config: PretrainConfig, tokens: Path, out: Path, progress: Progress
         progress.start("measuring memory")
         run = build_run(resolved, tokens, out, ranks, SILENT)
         result = _without_time(config, resolved, tokens, run, available)
-        if result.memory.total > available:
+        if result.total > available:
             return result
-        progress.finish(f"{byte_size(result.memory.total)} of {byte_size(available)}")
+        progress.finish(f"{byte_size(result.total)} of {byte_size(available)}")
         progress.start("measuring speed", unit="s")
         with run.computing():
             update = time_updates(run.trainer, run.read, progress)
-            validation = _time_validation(run, resolved, tokens, update)
         speed = result.tokens_per_update / update
         progress.finish(f"{speed:,.0f} tokens/s")
-        measurements = -(-resolved.steps // resolved.validate_every)
-        seconds = resolved.steps * update + measurements * validation
+        stream = TokenStream(tokens, "validation", resolved.window, read_manifest(tokens))
+        windows = min(resolved.validation_windows, stream.windows)
+        validations = -(-resolved.steps // resolved.validate_every)
+        # A forward pass is a third of the work of an update.
+        seconds = update * (resolved.steps + validations * windows / resolved.batch_size / 3)
         return replace(result, tokens_per_second=speed, seconds=seconds)
 
 
@@ -119,41 +112,25 @@ def _without_time(
 ) -> Forecast:
     """Return the sizes of a run, its memory, measured, and whether that fits."""
     assert config.micro_batch is not None
-    count = read_manifest(tokens).config["counts"]["train"]["tokens"]
     tokens_per_update = config.batch_size * config.window
     memory = estimate_memory(run.trainer, run.read(0)[0], config.micro_batch)
     advice = "It fits"
-    if memory.total > available:
-        fits = int((available - memory.total + memory.activations) / (memory.activations / config.micro_batch))
+    if sum(memory) > available:
+        fits = int((available - memory.state - memory.workspace) / (memory.activations / config.micro_batch))
         smaller = "Train a smaller model, or use a smaller --set context"
         advice = f"It does not fit. {f'Use --set micro_batch={fits}' if fits >= 1 else smaller}"
     return Forecast(
         preset=config.init_from or config.preset,
         parameters=config.architecture.parameter_count,
-        precision=config.precision,
         tokens_per_update=tokens_per_update,
         updates=config.steps,
         tokens=config.steps * tokens_per_update,
-        train_tokens=count,
-        passes=passes_of(config, count),
-        learning_rate=rate_text(asked, config),
         micro_batch=config.micro_batch,
         available=available,
         advice=advice,
         memory=memory,
+        described=describe_run(asked, config, read_manifest(tokens)),
     )
-
-
-def _time_validation(run: Run, config: PretrainConfig, tokens: Path, update: float) -> float:
-    """Return the seconds of a validation: measured, or of a long one a third of its sequences in updates."""
-    stream = TokenStream(tokens, "validation", config.window, read_manifest(tokens))
-    windows = min(config.validation_windows, stream.windows)
-    computed = update / 3 * windows / config.batch_size  # a forward pass is a third of the work
-    if run.trainer.ranks.any(computed > _VALIDATED):
-        return computed
-    started = time.perf_counter()
-    run.validate()
-    return time.perf_counter() - started
 
 
 def time_updates(trainer: Trainer, read: Callable[[int], Sequence[Any]], progress: Progress = SILENT) -> float:

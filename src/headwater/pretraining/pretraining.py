@@ -112,7 +112,8 @@ def pretrain(
             if not is_longer:
                 lock.enter_context(folder_lock(out))
             config.save(out / "config.toml")
-            _describe(asked, config, out, packed, progress)
+            for name, text in describe_run(asked, config, packed).items():
+                progress.note(f"{name.capitalize()}: {text}")
             _train(config, tokens, out, ranks, progress, follow, on_update)
             for name in ("config.toml", "metrics.jsonl"):
                 if not (out / name).is_file():
@@ -357,53 +358,35 @@ def _write_model(
             save_model(model, work, tokenizer=tokenizer_of(config.architecture, tokens))
 
 
-def _describe(
-    asked: PretrainConfig, config: PretrainConfig, out: Path, packed: Manifest, progress: Progress
-) -> None:
-    """Note what the run will do, and what it keeps on disk: float32 weights and moments of each checkpoint."""
-    count = packed.config["counts"]["train"]["tokens"]
-    passes = passes_of(config, count)
-    progress.note(f"computes in {config.precision}, {passes_text(passes, count)}")
-    if warning := passes_warning(passes):
-        progress.note(f"Warning: {warning}")
-    progress.note(f"learning rate {rate_text(asked, config)}")
-    moments = 1 if config.optimizer == "muon" else 2  # for nearly all weights
-    size = 4 * (1 + moments) * config.architecture.parameter_count
-    progress.note(f"keeps {counted(config.keep, 'checkpoint')} of {byte_size(size)} and the best one")
+def describe_run(asked: PretrainConfig, config: PretrainConfig, packed: Manifest) -> dict[str, str]:
+    """Return what a run computes, reads and learns with, and a warning if it will learn little.
 
-
-def passes_of(config: PretrainConfig, train_tokens: int) -> float:
-    """Return how often the run of a resolved recipe reads the training part."""
-    return config.steps * config.batch_size * config.window / train_tokens
-
-
-def passes_text(passes: float, train_tokens: int) -> str:
-    """Return, for example, `9.8 passes over 10,095,107 tokens`."""
-    return f"{passes:,.{1 if passes < 10 else 0}f} passes over {train_tokens:,} tokens"
-
-
-def passes_warning(passes: float) -> str:
-    """Return a warning of a run that reads its text very often; empty for other runs."""
-    if passes < MANY_PASSES + 0.5:  # whole updates are a little more than the passes that were asked for
-        return ""
-    return (
-        f"the text is read {passes:,.0f} times; beyond about {MANY_PASSES} passes a model learns it by heart. "
-        f"Gather more text, or use --set epochs={MANY_PASSES} or a smaller model"
-    )
-
-
-def rate_text(asked: PretrainConfig, config: PretrainConfig) -> str:
-    """Return the peak of the learning rate and the way there; asked: the recipe before it was resolved."""
-    text = f"{config.learning_rate:g}"
+    asked: the recipe before it was resolved; packed: the manifest of its tokens.
+    """
+    tokens = packed.config["counts"]["train"]["tokens"]
+    passes = config.steps * config.batch_size * config.window / tokens
+    rate = f"{config.learning_rate:g}"
     if config.warmup_steps >= 1:
-        text += f" after a rise over {counted(round(config.warmup_steps), 'update')}"
-    text += f", schedule {config.schedule}"
-    if asked.warmup_steps > config.warmup_steps:
-        text += (
-            f"; warmup_steps = {asked.warmup_steps:g} was shortened: the run of {counted(config.steps, 'update')} "
-            "would not have reached this rate"
-        )
-    elif config.warmup_steps > config.steps:
+        rate += f" after a rise over {counted(round(config.warmup_steps), 'update')}"
+    if config.warmup_steps > config.steps:
         reached = config.learning_rate * config.steps / config.warmup_steps
-        text += f"; the run ends at {reached:.3g}, because its warmup_steps are more than its steps"
-    return text
+        rate += f"; the run ends at {reached:.3g}, because its warmup_steps are more than its steps"
+    saved = 4 * (2 if config.optimizer == "muon" else 3) * config.architecture.parameter_count
+    rows = {
+        "precision": config.precision,
+        "the text": f"{passes:,.{1 if passes < 10 else 0}f} passes over {tokens:,} tokens",
+        "learning rate": f"{rate}, schedule {config.schedule}",
+        "disk": f"{counted(config.keep, 'checkpoint')} of {byte_size(saved)} and the best one",
+    }
+    if config.steps < asked.warmup_steps:
+        rows["warning"] = (
+            f"{counted(config.steps, 'update')} read {tokens:,} tokens {passes:,.1f} times, fewer than the "
+            f"recipe's warmup_steps = {asked.warmup_steps:g}: the model will learn little. Use more text or more "
+            "passes over it, or continue a trained model: --from gpt2-mini"
+        )
+    elif passes >= MANY_PASSES + 0.5:  # whole updates are a little more than the passes that were asked for
+        rows["warning"] = (
+            f"the text is read {passes:,.0f} times; beyond about {MANY_PASSES} passes a model learns it by heart. "
+            f"Gather more text, or use --set epochs={MANY_PASSES} or a smaller model"
+        )
+    return rows
