@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
-_CLITICS = ("'s", "'re", "'ve", "'d", "'ll", "'m", "'S")
+_CLITICS = "'(?:s|re|ve|d|ll|m|S)"
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,10 @@ class Rules:
     left: tokens that belong to the word before them. right: tokens that belong to the word after them. inside:
     tokens for a character inside a word, such as `@-@` for `-`. quotes: opening token, closing token, and their
     character.
-    spelled: tokens with another spelling in text. not_split: words that end in a full stop of their own.
-
-    clitic: pattern of tokens that belong to the word before them, in addition to `clitics`. apostrophes: the token
-    `'` ends a plural possessive, or opens or closes a quotation. headings: a line begins and ends with several
-    tokens `=`.
-    padded: every line has a space at both ends.
+    spelled: tokens with another spelling in text. clitics: pattern of tokens that belong to the word before them
+    too. not_split: words that end in a full stop of their own.
+    apostrophes: the token `'` ends a plural possessive, or opens or closes a quotation. headings: a line begins
+    and ends with several tokens `=`. padded: every line has a space at both ends.
     """
 
     left: frozenset[str]
@@ -38,10 +36,9 @@ class Rules:
     inside: Mapping[str, str] = field(default_factory=dict)
     quotes: Sequence[tuple[str, str, str]] = ()
     spelled: Mapping[str, str] = field(default_factory=dict)
-    clitics: Sequence[str] = _CLITICS
+    clitics: str = _CLITICS
     not_split: re.Pattern[str] = re.compile(r"(?:[^\W\d_]\.)+|\.{2,}")
     lower_case: bool = False
-    clitic: re.Pattern[str] | None = None
     apostrophes: bool = False
     headings: bool = False
     padded: bool = False
@@ -52,8 +49,23 @@ class Detokenizer:
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
-        self._split = lru_cache(maxsize=1 << 16)(_Splitter(rules))
-        self._left = rules.left | set(rules.clitics)
+        self._split = lru_cache(maxsize=1 << 16)(self._tokens_of)
+        starts = {mark: token for token, _, mark in rules.quotes}
+        ends = {mark: token for _, token, mark in rules.quotes}
+        for affixes, tokens in ((starts, rules.right), (ends, rules.left)):
+            affixes |= {token: token for token in tokens} | {self._written(token): token for token in tokens}
+        if rules.apostrophes:
+            starts["'"] = ends["'"] = "'"
+        self._starts, self._ends = _longest_first(starts), _longest_first(ends)
+        self._whole = {written: token for token, written in rules.spelled.items()}
+        self._whole |= {mark: token for token, _, mark in rules.quotes}  # a mark by itself is an opening one
+        self._clitic, self._last_clitic = re.compile(rules.clitics), re.compile(f"(?<=.)(?:{rules.clitics})$")
+        self._inside = {
+            token: re.compile(
+                rf"(?<=\d){re.escape(written)}(?=\d)" if written in ".," else rf"(?<=.){re.escape(written)}(?=.)"
+            )
+            for token, written in rules.inside.items()
+        }
 
     def detokenize(self, line: str) -> str:
         """Return the natural text of one tokenised line."""
@@ -125,8 +137,8 @@ class Detokenizer:
         if token == "'" and self.rules.apostrophes:
             ends_word = _apostrophe_ends_word(tokens, position, open_quotes)
             return glue_next or ends_word, not ends_word
-        is_clitic = self.rules.clitic is not None and self.rules.clitic.fullmatch(token) is not None
-        return glue_next or is_clitic or token in self._left, token in self.rules.right
+        is_left = token in self.rules.left or self._clitic.fullmatch(token) is not None
+        return glue_next or is_left, token in self.rules.right
 
     def _spell(self, tokens: Sequence[str]) -> str:
         return "".join(self._written(token) for token in tokens)
@@ -137,36 +149,13 @@ class Detokenizer:
                 return mark
         return self.rules.inside.get(token) or self.rules.spelled.get(token, token)
 
-
-class _Splitter:
-    """Splits a written word into its tokens, as the benchmark's tokenizer did."""
-
-    def __init__(self, rules: Rules) -> None:
-        self._rules = rules
-        starts = {mark: token for token, _, mark in rules.quotes} | {t: t for t in rules.right}
-        ends = {mark: token for _, token, mark in rules.quotes} | {t: t for t in rules.left}
-        if rules.apostrophes:
-            starts["'"] = ends["'"] = "'"
-        starts |= {written: token for token, written in rules.spelled.items() if token in rules.right}
-        ends |= {written: token for token, written in rules.spelled.items() if token in rules.left}
-        self._starts, self._ends = _longest_first(starts), _longest_first(ends)
-        self._clitics = sorted(rules.clitics, key=len, reverse=True)
-        self._whole = {written: token for token, written in rules.spelled.items()}
-        self._whole |= {mark: token for token, _, mark in rules.quotes}  # a mark by itself is an opening one
-        self._inside = {
-            token: re.compile(
-                rf"(?<=\d){re.escape(written)}(?=\d)" if written in ".," else rf"(?<=.){re.escape(written)}(?=.)"
-            )
-            for token, written in rules.inside.items()
-        }
-
-    def __call__(self, word: str) -> tuple[str, ...]:
-        """Return the tokens of a word."""
+    def _tokens_of(self, word: str) -> tuple[str, ...]:
+        """Return the tokens of a written word, as the benchmark's tokenizer splits it."""
         word, before = self._strip(word, self._starts, at_end=False)
         word, after = self._strip(word, self._ends, at_end=True)
-        while clitic := self._clitic_of(word):
-            after.append(clitic)
-            word = word[: -len(clitic)]
+        while clitic := self._last_clitic.search(word):
+            after.append(clitic[0])
+            word = word[: clitic.start()]
         core = [self._whole.get(word, word)] if word else []
         for token, pattern in self._inside.items():
             spaced = [piece if piece == token else pattern.sub(f" {token} ", piece) for piece in core]
@@ -176,31 +165,18 @@ class _Splitter:
     def _strip(self, word: str, affixes: Mapping[str, str], *, at_end: bool) -> tuple[str, list[str]]:
         """Remove the affixes of a word one after the other; return the rest, and the affixes' tokens."""
         tokens: list[str] = []
-        while not self._rules.not_split.fullmatch(word):
+        while not self.rules.not_split.fullmatch(word):
             fits = word.endswith if at_end else word.startswith
-            affix = next((one for one in affixes if fits(one) and len(word) > len(one)), None)
+            affix = next((affix for affix in affixes if fits(affix) and len(word) > len(affix)), None)
             if affix is None:
                 break
             tokens.append(affixes[affix])
             word = word[: -len(affix)] if at_end else word[len(affix) :]
         return word, tokens
 
-    def _clitic_of(self, word: str) -> str:
-        """Return the clitic at the end of a word, or ""."""
-        clitic = next((one for one in self._clitics if word.endswith(one) and len(word) > len(one)), "")
-        mark = word.rfind("'")
-        if (
-            not clitic
-            and mark > 0
-            and self._rules.clitic is not None
-            and self._rules.clitic.fullmatch(word[mark:])
-        ):
-            return word[mark:]
-        return clitic
-
 
 def _longest_first(affixes: Mapping[str, str]) -> dict[str, str]:
-    return dict(sorted(affixes.items(), key=lambda one: -len(one[0])))
+    return dict(sorted(affixes.items(), key=lambda affix: -len(affix[0])))
 
 
 _HEADING = re.compile("={2,}")
@@ -267,15 +243,14 @@ WIKITEXT = Detokenizer(
         inside={"@-@": "-", "@,@": ",", "@.@": "."},
         quotes=[('"', '"', '"')],
         not_split=re.compile(_TITLES),
-        clitics=(),
-        clitic=re.compile(r"'[^\W\d_]+"),
+        clitics=r"'[^\W\d_]+",
         apostrophes=True,
         headings=True,
         padded=True,
     )
 )
 PTB = Detokenizer(
-    Rules(left=frozenset({"n't", "%"}), right=frozenset({"$", "#"}), clitics=(*_CLITICS, "'"), padded=True)
+    Rules(left=frozenset({"n't", "%"}), right=frozenset({"$", "#"}), clitics=f"{_CLITICS}|'", padded=True)
 )
 ONE_BILLION = Detokenizer(
     Rules(
