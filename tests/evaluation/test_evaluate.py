@@ -24,7 +24,6 @@ from headwater.evaluation import (
 )
 from headwater.evaluation.answers import AnswerFile
 from headwater.evaluation.comparison import _difference
-from headwater.evaluation.evaluation import _roles
 from headwater.evaluation.tasks.held_out import Alphabet, document_ids, read_text
 from headwater.inference import Scorer
 from headwater.intervals import of_paired_shares
@@ -476,13 +475,6 @@ def test_a_results_folder_of_any_name_leaves_no_answers(world: Any, tmp_path: Pa
 def test_written_texts_are_not_compared_by_own_likelihood() -> None:
     record = {"text": "a lake", "answers": [{"text": "a lake", "log_probabilities": [-1.0]}]}
     assert _difference("wmt14.en-fr", "bleu", [(record, record)]) is None
-
-
-def test_folders_of_one_name_are_all_in_the_lineage() -> None:
-    places = [Path("a/dev.tsv"), Path("b/a/dev.tsv"), Path("c/a/dev.tsv")]
-    assert _roles(places) == dict(
-        zip(("data a/dev.tsv", "data a/dev.tsv (2)", "data a/dev.tsv (3)"), places, strict=True)
-    )
 
 
 def test_unknown_tasks_and_foreign_folders_are_refused(world: Any, tmp_path: Path) -> None:

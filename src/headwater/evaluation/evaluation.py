@@ -181,7 +181,7 @@ def _stage(
     own = {"own_tasks": {protocol: sha256_of(file) for protocol, file in own_files.items()}} if own_files else {}
     protocols = {"tasks": [task.protocol for task in tasks], "protocols": VERSION, "limit": limit}
     different = {path.resolve(): path for roles in files for path in roles.values()}
-    inputs = {"model": model} | _roles(different.values())
+    inputs = {"model": model} | {f"data-{number}": path for number, path in enumerate(different.values())}
     return Stage(
         out,
         kind=KIND,
@@ -243,16 +243,3 @@ def _nothing_scored(skipped: Sequence[Skipped], tasks: Sequence[str], data: Sequ
         f"no protocol could be scored: {' '.join([*reasons.values()][:_REASONS])}",
         repair=f"See which protocols have their files: headwater evaluate --list {options}",
     )
-
-
-def _roles(paths: Iterable[Path]) -> dict[str, Path]:
-    """Return paths by their role in the lineage: the name of a folder, or that of a file and its folder.
-
-    Equal names are numbered, so that each path is part of the results' identity.
-    """
-    roles: dict[str, Path] = {}
-    for path in paths:
-        name = f"data {path.name}" if path.is_dir() else f"data {path.parent.name}/{path.name}"
-        alike = sum(role == name or role.startswith(f"{name} (") for role in roles)
-        roles[f"{name} ({alike + 1})" if alike else name] = path
-    return roles

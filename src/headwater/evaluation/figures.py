@@ -16,7 +16,7 @@ class Figure:
     value: float
     stderr: float | None
     count: int
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def mean(cls, name: str, values: Sequence[float], **details: Any) -> Figure:

@@ -15,6 +15,7 @@ from typing import Any
 
 from headwater.display import counted_examples
 from headwater.errors import FolderError
+from headwater.evaluation.figures import Figure
 from headwater.reading import parse_json, read_json
 from headwater.storage import atomic_write, open_folder, to_json
 
@@ -22,22 +23,17 @@ KIND = "results"
 FILE = "results.json"
 
 
-@dataclass(frozen=True)
-class Result:
-    """One metric of one protocol; `chance` is the value of random guessing, None if it is not defined."""
+@dataclass(frozen=True, kw_only=True)
+class Result(Figure):
+    """A figure of one protocol; `chance` is the value of random guessing, None if it is not defined."""
 
     task: str
     protocol: str
-    metric: str
-    value: float
-    stderr: float | None
-    count: int
     seconds: float
     published: Mapping[str, float] = field(default_factory=dict)
     chance: float | None = None
     higher_is_better: bool = True
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    details: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def examples(self) -> str:
@@ -58,7 +54,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Results:
-    """Everything one evaluation found."""
+    """The results of one evaluation, and what it skipped."""
 
     model: str
     results: Sequence[Result]
@@ -83,7 +79,8 @@ class Results:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of results.json."""
-        return asdict(self)
+        results = [{"task": r.task, "protocol": r.protocol, **asdict(r)} for r in self.results]
+        return {"model": self.model, "results": results, "skipped": [asdict(entry) for entry in self.skipped]}
 
     @classmethod
     def read(cls, folder: Path) -> Results:

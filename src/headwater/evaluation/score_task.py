@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +71,8 @@ def run_task(
     if len(examples) < len(every):  # because of the limit
         details |= {"first": len(examples), "available": len(every)}
     without = _without_overlap(task, records) if shares else {}
-    results = [
-        _result(task, figure, examples, runner.encoder, seconds, details | without.get(figure.metric, {}))
-        for figure in figures
-    ]
+    figures = [replace(f, details=details | without.get(f.metric, {}) | {**f.details}) for f in figures]
+    results = [_result(task, figure, examples, runner.encoder, seconds=seconds) for figure in figures]
     left_out = Skipped(task.benchmark, task.protocol, reasons[0], len(reasons)) if reasons else None
     return ProtocolOutcome(results, records, left_out)
 
@@ -103,32 +101,21 @@ def _records(
 
 
 def _result(
-    task: Task,
-    figure: Figure,
-    examples: Sequence[Example],
-    encoder: RequestEncoder,
-    seconds: float,
-    details: Mapping[str, Any],
+    task: Task, figure: Figure, examples: Sequence[Example], encoder: RequestEncoder, **more: Any
 ) -> Result:
-    """Return a figure with what is known of its protocol; the figure's own details win over `details`."""
+    """Return a figure with what is known of its protocol, and the papers' values if they are of the same text."""
+    metric, details = task.metric(figure.metric), figure.details
+    is_other = "not the published set" in details or ("lost text" in details and not metric.higher_is_better)
     return Result(
-        **{**vars(figure), "details": {**details, **figure.details}},
+        **vars(figure),
+        **more,
         task=task.benchmark,
         protocol=task.protocol,
-        seconds=seconds,
-        published=_published(task, figure.metric, details),
-        chance=task.chance(figure.metric, examples),
-        higher_is_better=task.metric(figure.metric).higher_is_better,
+        published={} if is_other else task.published.get(metric.name, {}),
+        chance=task.chance(metric.name, examples),
+        higher_is_better=metric.higher_is_better,
         settings=task.settings(encoder),
     )
-
-
-def _published(task: Task, metric: str, details: Mapping[str, Any]) -> Mapping[str, float]:
-    """Return the papers' values of a metric; none if the score is of another text than theirs."""
-    is_loss = not task.metric(metric).higher_is_better
-    if "not the published set" in details or ("lost text" in details and is_loss):
-        return {}
-    return task.published.get(metric, {})
 
 
 def _answered(

@@ -11,7 +11,7 @@ import math
 import shlex
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -145,7 +145,7 @@ def quickstart(
         shown.append(folder)
     page = out / "report.html"
     report(shown, page, progress=progress)
-    figures = {"results": [asdict(result) for result in results.results], "fine-tuned": tuned}
+    figures = {"results": results.to_dict()["results"], "fine-tuned": tuned}
     return Quickstart(out, model, page, prompts[0], figures)
 
 
