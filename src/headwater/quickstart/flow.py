@@ -155,7 +155,10 @@ def _gather(
     """Gather the corpus in `out`; return its bytes and the shipped model to continue from."""
     corpus, is_new = out / "corpus", not (out / SETTINGS).exists()
     if is_new:
-        progress.note(_forecast(minutes))
+        progress.note(
+            f"this takes about {WHOLE[0] * minutes + WHOLE[1]:.0f} minutes, {_time(minutes)} of them for "
+            "pre-training; if it is interrupted, the same command resumes it"
+        )
     build_corpus([*text] or [BUILT_IN], corpus, rules, progress=progress)
     if is_new:
         write_json(out / SETTINGS, {"minutes": minutes, "seed": seed})
@@ -164,14 +167,6 @@ def _gather(
     if initial is not None:
         progress.note(f"{size / 1e6:.1f} MB of text: training continues from the shipped {initial}")
     return size, initial
-
-
-def _forecast(minutes: float) -> str:
-    whole = WHOLE[0] * minutes + WHOLE[1]
-    return (
-        f"this takes about {whole:.0f} minutes, {_time(minutes)} of them for pre-training; if it is interrupted, "
-        "the same command resumes it"
-    )
 
 
 def _candidates(

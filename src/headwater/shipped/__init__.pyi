@@ -14,16 +14,13 @@ from .catalogue import (
     resolve,
     split_name,
 )
-from .encoders import ENCODERS, fetch_encoder
 from .model_files import model_file, refuse_pointer
 from .runs import find_checkpoint, list_checkpoints, step_of
 
 __all__ = [
     "DEFAULT",
-    "ENCODERS",
     "STARTS",
     "TRAINED_ON",
-    "fetch_encoder",
     "find",
     "find_checkpoint",
     "folder_of",

@@ -9,7 +9,6 @@ from headwater.errors import FolderError, ResourceError, nearest, require_extra
 from headwater.reading import expand_home
 from headwater.shipped.encoders import ENCODERS, fetch_encoder, find_encoder
 from headwater.shipped.runs import CONFIG, find_checkpoint
-from headwater.storage import say
 
 FOLDER = Path(__file__).parent
 DEFAULT = "gpt2-mini"  # the model of `generate` and `serve` if none is named
@@ -45,7 +44,7 @@ def find(model: str | Path, *, download: bool = False) -> Path:
     if not path.exists() and str(model) in names():
         return FOLDER / path
     if not path.exists() and str(model) in ENCODERS:
-        return fetch_encoder(str(model), say) if download else find_encoder(str(model))
+        return fetch_encoder(str(model)) if download else find_encoder(str(model))
     if (path / CONFIG).is_file():
         return path
     for run in (path, path / "run"):  # a quickstart folder means its run

