@@ -9,17 +9,12 @@ from collections import OrderedDict
 from typing import Any
 
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address
-# Listed here, since `is_global` follows IANA's registries and differs between versions of Python.
-_SPECIAL4 = [
-    ipaddress.IPv4Network(block)
-    for block in (
-        *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
-        *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15"),
-        *("198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3"),
-    )
+_UNICAST6 = ipaddress.ip_network("2000::/3")  # global unicast
+# Special addresses that `is_global` of some version of Python calls global, and multicast.
+_SPECIAL = [
+    ipaddress.ip_network(block)
+    for block in ("192.0.0.0/24", "192.88.99.0/24", "224.0.0.0/3", "2001::/23", "3fff::/20")
 ]
-_UNICAST6 = ipaddress.IPv6Network("2000::/3")  # global unicast
-_SPECIAL6 = [ipaddress.IPv6Network(block) for block in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")]
 _NAMES_KEPT = 100_000
 _NAME_SECONDS = 300.0
 
@@ -37,10 +32,10 @@ def is_public(text: str) -> bool:
     if isinstance(address, ipaddress.IPv6Address):
         translated = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else None
         inner = address.ipv4_mapped or address.sixtofour or translated
-        if inner is None:
-            return address.is_global and address in _UNICAST6 and not any(address in net for net in _SPECIAL6)
-        address = inner
-    return address.is_global and not any(address in net for net in _SPECIAL4)
+        if inner is None and address not in _UNICAST6:
+            return False
+        address = inner or address
+    return address.is_global and not any(address in block for block in _SPECIAL)
 
 
 def make_resolver(aiohttp: Any, allow_private: bool) -> Any:
