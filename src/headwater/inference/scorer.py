@@ -24,11 +24,12 @@ from headwater.errors import DataError, UsageError
 from headwater.inference.network import Network
 from headwater.inference.request import require_context, require_ids, shared_length
 from headwater.inference.sampling import Alternatives, alternatives, log_sums, not_finite
-from headwater.inference.shared_prefixes import Forest, forests
+from headwater.inference.shared_prefixes import forests
 from headwater.tokenizer import Tokenizer
 
 # The ids of a context and of the continuation after it.
 Pair = tuple[list[int], list[int]]
+Rows = npt.NDArray[np.int64]
 # Bytes of the logits of one chunk of scored rows.
 _LOGIT_BYTES = 16 * 1024**2
 
@@ -132,68 +133,55 @@ class Scorer:
         for ids in texts:
             require_context(len(ids) - 1, self.context)
             require_ids(ids, self.vocabulary)
-        long = [number for number, ids in enumerate(texts) if len(ids) > 1]
-        scores: list[list[Alternatives]] = [[] for _ in texts]
+        pairs = [(list(ids[:1]), list(ids[1:])) for ids in texts]
+        scores: dict[int, Alternatives] = {}
         with self.network.lock:
-            for forest in forests([list(texts[number][:-1]) for number in long]):
-                owners = [long[member] for member in forest.members]
-                rows = np.concatenate(forest.paths)
-                tokens = np.concatenate([texts[owner][1:] for owner in owners])
-                members = np.repeat(owners, [len(path) for path in forest.paths])
-                hidden = self.network.hidden(forest, np.arange(len(forest.ids)))
-                for start, logits in _projected(self.network, hidden):
-                    # Positions of a text have ascending rows, so those of each text come in their order.
-                    mine = np.flatnonzero((rows >= start) & (rows < start + len(logits)))
-                    known = alternatives(
-                        logits,
-                        (rows[mine] - start).tolist(),
-                        tokens[mine].tolist(),
-                        count,
-                        self.tokenizer.vocabulary_size,
-                    )
-                    for owner, about in zip(members[mine].tolist(), known, strict=True):
-                        if not np.isfinite(about.log_probability):
-                            raise not_finite(about.log_probability, "a log-probability")
-                        scores[owner].append(about)
-        return scores
+            for logits, rows, targets, tokens in self._predictions(pairs):
+                known = alternatives(logits, rows.tolist(), tokens.tolist(), count, self.tokenizer.vocabulary_size)
+                for target, about in zip(targets.tolist(), known, strict=True):
+                    if not np.isfinite(about.log_probability):
+                        raise not_finite(about.log_probability, "a log-probability")
+                    scores[target] = about
+        in_order = (scores[target] for target in range(len(scores)))
+        return [list(islice(in_order, len(rest))) for _, rest in pairs]
 
     @torch.inference_mode()
     def _score_windows(self, cuts: Sequence[Sequence[Pair]]) -> list[TokenScores]:
-        """Return the scores of each text's windows, joined."""
-        parts = list(chain.from_iterable(cuts))
-        results: dict[int, TokenScores] = {}
+        """Return the scores of each text's windows, joined. Raises DataError if one is not a finite number."""
+        ends = np.cumsum([sum(len(continuation) for _, continuation in cut) for cut in cuts], dtype=np.int64)
+        log_probability = np.empty(ends[-1] if len(ends) else 0, np.float32)
+        is_greedy = np.empty(len(log_probability), np.bool_)
         with self.network.lock:
-            for forest in forests([[*context, *continuation[:-1]] for context, continuation in parts]):
-                scores = self._score_forest(forest, [parts[index][1] for index in forest.members])
-                ends = np.cumsum([len(parts[index][1]) for index in forest.members])[:-1]
-                pieces = zip(np.split(scores.log_probability, ends), np.split(scores.is_greedy, ends), strict=True)
-                for index, piece in zip(forest.members, pieces, strict=True):
-                    results[index] = TokenScores(*piece)
-        in_order = (results[index] for index in range(len(parts)))
-        return [_joined(list(islice(in_order, len(cut)))) for cut in cuts]
+            for logits, rows, targets, tokens in self._predictions(list(chain.from_iterable(cuts))):
+                row, token = (torch.from_numpy(index).to(logits.device) for index in (rows, tokens))
+                (sums, largest), chosen = log_sums(logits), logits[row, token]
+                log_probability[targets] = (chosen - sums[row]).cpu().numpy()
+                if not np.isfinite(log_probability[targets]).all():
+                    raise not_finite(float(logits.abs().max()))
+                is_greedy[targets] = (chosen >= largest[row]).cpu().numpy()
+        parts = zip(np.split(log_probability, ends)[:-1], np.split(is_greedy, ends)[:-1], strict=True)
+        return [TokenScores(*part) for part in parts]
 
-    def _score_forest(self, forest: Forest, wanted: Sequence[list[int]]) -> TokenScores:
-        """Return the scores of the tokens `wanted`, one list for each member of the forest, joined.
+    def _predictions(self, pairs: Sequence[Pair]) -> Iterator[tuple[Tensor, Rows, Rows, Rows]]:
+        """Yield logits in chunks, (rows, vocabulary), valid until the next, with the tokens that they predict.
 
-        Raises DataError if one is not a finite number.
+        For each such token: its row in the chunk, its number among the tokens of all continuations, and its id.
+        A row that predicts several tokens is projected once.
         """
-        rows = np.concatenate([path[-len(mine) :] for path, mine in zip(forest.paths, wanted, strict=True)])
-        targets = np.concatenate([np.asarray(mine) for mine in wanted])
-        kept, source = np.unique(rows, return_inverse=True)  # a row that several members share is projected once
-        log_probability = np.empty(len(targets), dtype=np.float32)
-        is_greedy = np.empty(len(targets), dtype=np.bool_)
-        order = np.argsort(source, kind="stable")
-        for start, logits in _projected(self.network, self.network.hidden(forest, kept)):
-            first, last = np.searchsorted(source[order], [start, start + len(logits)])
-            mine = order[first:last]
-            row = torch.from_numpy(source[mine] - start).to(logits.device)
-            tokens = torch.from_numpy(targets[mine]).to(logits.device)
-            (sums, largest), chosen = log_sums(logits), logits[row, tokens]
-            log_probability[mine] = (chosen - sums[row]).cpu().numpy()
-            if not np.isfinite(log_probability[mine]).all():
-                raise not_finite(float(logits.abs().max()))
-            is_greedy[mine] = (chosen >= largest[row]).cpu().numpy()
-        return TokenScores(log_probability, is_greedy)
+        first = np.cumsum([0, *(len(continuation) for _, continuation in pairs)])
+        scored = [number for number, (_, continuation) in enumerate(pairs) if continuation]
+        for forest in forests([[*pairs[number][0], *pairs[number][1][:-1]] for number in scored]):
+            members = [scored[member] for member in forest.members]
+            wanted = [pairs[number][1] for number in members]
+            rows = np.concatenate([path[-len(ids) :] for path, ids in zip(forest.paths, wanted, strict=True)])
+            targets = np.concatenate([np.arange(first[number], first[number + 1]) for number in members])
+            tokens = np.concatenate(wanted)
+            kept, source = np.unique(rows, return_inverse=True)
+            order = np.argsort(source, kind="stable")
+            for start, logits in _projected(self.network, self.network.hidden(forest, kept)):
+                low, high = np.searchsorted(source[order], [start, start + len(logits)])
+                chunk = order[low:high]
+                yield logits, source[chunk] - start, targets[chunk], tokens[chunk]
 
 
 @torch.inference_mode()
@@ -211,16 +199,8 @@ def logits_of(network: Network, ids: Tensor) -> Tensor:
     with network.lock:
         for forest in forests(rows):
             hidden = network.hidden(forest, np.arange(len(forest.ids)))
-            owners: dict[int, int] = {}  # the first text with the branch that begins at a row
-            for member, end in zip(forest.members, forest.ends, strict=True):
-                for branch in [*end.ancestors(), end]:
-                    start = forest.positions[branch.first]
-                    part = slice(start, start + branch.last - branch.first)
-                    owner = owners.setdefault(branch.first, member)
-                    if owner == member:
-                        network.logits(hidden[branch.first : branch.last], logits[member, part])
-                    else:
-                        logits[member, part] = logits[owner, part]
+            for member, path in zip(forest.members, forest.paths, strict=True):
+                network.logits(hidden[torch.from_numpy(path).to(hidden.device)], logits[member])
     return logits
 
 
@@ -237,13 +217,6 @@ def require_finite(vectors: npt.NDArray[np.float32]) -> None:
     """Raise DataError for vectors with NaN or infinity, as of weights that overflow."""
     if not np.isfinite(vectors).all():
         raise not_finite(float(np.abs(vectors).max()), "the largest value of the model's vectors")
-
-
-def _joined(scores: Sequence[TokenScores]) -> TokenScores:
-    return TokenScores(
-        np.concatenate([np.empty(0, np.float32), *(part.log_probability for part in scores)]),
-        np.concatenate([np.empty(0, np.bool_), *(part.is_greedy for part in scores)]),
-    )
 
 
 def encode_pairs(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> list[Pair]:
