@@ -11,7 +11,7 @@ from model_server import opened
 from starlette.testclient import TestClient
 
 import headwater as hw
-from headwater.inference import fill
+from headwater.inference import fill, framed
 from headwater.inference.masked import MOST_MASKS
 from headwater.serve import ServeConfig
 from headwater.serve.api import create_app
@@ -32,7 +32,7 @@ def client(served: list[Served]) -> Iterator[TestClient]:
 def test_blanks_are_filled_as_offline(client: TestClient, masked_folder: Path) -> None:
     text = "The [MASK] is [MASK]."
     lm = hw.load(masked_folder)
-    expected = fill(lm.model, lm.tokenizer, text, 3)
+    expected = fill(lm.model, lm.tokenizer, framed(lm.config, lm.tokenizer, text), 3)
     answer = client.post("/v1/fill", json={"model": "blanks", "input": text, "top": 3})
     assert answer.status_code == 200, answer.text
     found = answer.json()
@@ -80,14 +80,14 @@ def test_what_reads_from_left_to_right_is_refused(client: TestClient, path: str,
     answer = client.post(path, json={"model": "blanks", **body})
     assert answer.status_code == 400, answer.text
     error = answer.json()["error"]
-    assert (error["param"], error["code"]) == ("model", "masked_model")
-    assert "/v1/fill" in error["message"]
+    assert error["param"] == "model"
+    assert "does not read a text from left to right" in error["message"]
 
 
 @pytest.mark.parametrize(
     ("body", "param", "reason"),
     [
-        ({"model": "base", "input": "[MASK]"}, "model", "is not masked"),
+        ({"model": "base", "input": "[MASK]"}, "model", "does not fill blanks"),
         ({"input": "the sky"}, "input", "no [MASK]"),
         ({"input": "[MASK]" * (MOST_MASKS + 1)}, "input", "more than the model's context"),
         ({"input": "[MASK] " + "the " * 100_000}, "input", "more than the model's context"),

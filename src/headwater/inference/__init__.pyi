@@ -1,7 +1,7 @@
 from .engine import Engine, Generation
 from .inspection import Floats, HeadSteps, Inside, Units, continue_greedily, look_inside
 from .language_model import LanguageModel, fresh_seed, load
-from .masked import evaluated, fill, framed
+from .masked import evaluated, fill, framed, require_causal
 from .network import DecodeRow, Network, Precision, PromptChunk, Runner
 from .request import (
     DEFAULT_TOKENS,
@@ -50,6 +50,7 @@ __all__ = [
     "fresh_seed",
     "load",
     "look_inside",
+    "require_causal",
     "require_context",
     "require_ids",
     "stream_text",

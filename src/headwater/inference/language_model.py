@@ -225,9 +225,9 @@ class LanguageModel:
 
         For masked models, as BERT. Raises UsageError for any other model and for a text without `[MASK]`.
         """
-        masked.require_masked(self.config)
+        ids = masked.framed(self.config, self.tokenizer, self.as_read(text))
         with self._lock, masked.evaluated(self._whole_model()) as model:
-            blanks = masked.fill(model, self.tokenizer, self.as_read(text), top)
+            blanks = masked.fill(model, self.tokenizer, ids, top)
         return [[(candidate.text, candidate.probability) for candidate in blank] for blank in blanks]
 
     def embed(self, texts: str | Sequence[str], *, normalize: bool = False) -> npt.NDArray[np.float32]:

@@ -34,7 +34,8 @@ def require_masked(config: ModelConfig) -> None:
     """Raise UsageError for a model that does not fill blanks."""
     if not config.is_masked:
         repair = "Continue a text with it: headwater generate" if config.is_causal else _FEATURES
-        raise UsageError("this model does not fill blanks", expected="a masked model, as BERT", repair=repair)
+        expected = "a masked model, as BERT"
+        raise UsageError("this model does not fill blanks", expected=expected, repair=repair, param="model")
     if not config.predicts_tokens:
         raise UsageError(
             "this model is an encoder without a head that predicts tokens (BertModel)",
@@ -52,6 +53,7 @@ def require_causal(config: ModelConfig) -> None:
             repair='Fill a blank with it, in Python: lm.fill("The [MASK] is blue.")'
             if config.is_masked
             else _FEATURES,
+            param="model",
         )
 
 
@@ -66,16 +68,13 @@ def evaluated(model: Model) -> Iterator[Model]:
 
 
 @torch.inference_mode()
-def fill(model: Model, tokenizer: Tokenizer, text: str, top: int = 5) -> list[list[Candidate]]:
-    """Return the `top` most probable tokens of each `[MASK]` in `text`, most probable first.
+def fill(model: Model, tokenizer: Tokenizer, ids: list[int], top: int = 5) -> list[list[Candidate]]:
+    """Return the `top` most probable tokens of each `[MASK]` in `ids` (see `framed`), most probable first.
 
-    Raises UsageError for a model that is not masked, a text without `[MASK]` or with more than MOST_MASKS, and a
-    `top` that is not positive; ContextError for a text longer than the context.
+    Raises UsageError for a text without `[MASK]` or with more than MOST_MASKS, and a `top` that is not positive.
     """
-    require_masked(model.config)
     if not 1 <= top <= tokenizer.vocabulary_size:
-        raise UsageError(f"top = {top}", expected=f"1 to {tokenizer.vocabulary_size}")
-    ids = framed(model, tokenizer, text, allow_special=True)
+        raise UsageError(f"top is {top}", expected=f"1 to {tokenizer.vocabulary_size}", param="top")
     blanks = [position for position, token in enumerate(ids) if token == tokenizer.mask]
     if not 1 <= len(blanks) <= MOST_MASKS:
         seen = f"the text has {len(blanks)} {MASK}" if blanks else f"the text has no {MASK}"
@@ -96,9 +95,13 @@ def fill(model: Model, tokenizer: Tokenizer, text: str, top: int = 5) -> list[li
     ]
 
 
-def framed(model: Model, tokenizer: Tokenizer, text: str, allow_special: bool | None = None) -> list[int]:
-    """Return the ids of a text as the model reads it, between `[CLS]` and `[SEP]` if it has them."""
+def framed(config: ModelConfig, tokenizer: Tokenizer, text: str) -> list[int]:
+    """Return the ids of a text as a masked model reads it, between `[CLS]` and `[SEP]` if it has them.
+
+    Raises UsageError for a model that is not masked, ContextError for a text longer than the context.
+    """
+    require_masked(config)
     before, after = tokenizer.frame
-    ids = [*before, *tokenizer.encode(text, allow_special), *after]
-    require_context(len(ids), model.config.context)
+    ids = [*before, *tokenizer.encode(text, allow_special=True), *after]
+    require_context(len(ids), config.context)
     return ids

@@ -24,6 +24,7 @@ from headwater.inference import (
     Request,
     TextStream,
     encode_prompts,
+    require_causal,
     require_context,
     require_ids,
     stream_text,
@@ -71,7 +72,7 @@ class CompletionPlan:
 def plan_completion(request: OpenRequest, body: CompletionRequest) -> CompletionPlan:
     """Check the parameters against the model. Raises Problem or HeadwaterError, which name the wrong parameter."""
     served = request.model
-    served.require_causal()
+    require_causal(served.lm.config)
     if body.suffix:
         raise Problem(400, "suffix is not supported: this model only writes forwards.", param="suffix")
     if body.stream_options is not None and not body.stream:

@@ -15,6 +15,7 @@ from headwater.inference import (
     Units,
     continue_greedily,
     look_inside,
+    require_causal,
     stream_text,
     uniform,
 )
@@ -31,7 +32,7 @@ _TOKENS = 5  # tokens whose logits a hidden unit changes most
 async def inspect(request: OpenRequest, body: InspectRequest) -> dict[str, Any]:
     """Answer a request. Only the tokens up to the position have to fit the context."""
     served = request.model
-    served.require_causal()
+    require_causal(served.lm.config)
     if served.lm.config.is_recurrent:
         raise Problem(400, f"The model {served.name!r} is recurrent: it has no attention.", param="model")
     prompts = await request.read(read_prompts, request, body.prompt, "prompt")

@@ -75,24 +75,6 @@ class Served:
         """Whether the model can answer."""
         return not self.is_causal or self.worker.alive
 
-    def require_causal(self) -> None:
-        """Raise Problem for a model that does not read a text from left to right."""
-        if self.is_causal:
-            return
-        if self.lm.config.is_masked:
-            raise Problem(
-                400,
-                f"The model {self.name!r} is masked: it does not read a text from left to right. "
-                "It fills blanks: see /v1/fill.",
-                param="model",
-                code="masked_model",
-            )
-        raise Problem(
-            400,
-            f"The model {self.name!r} has an LSTM in each direction: it does not continue a text.",
-            param="model",
-        )
-
     @cached_property
     def is_causal(self) -> bool:
         """Whether the model reads a text from left to right."""

@@ -100,35 +100,20 @@ def count_tokens(request: OpenRequest, texts: list[list[int]], longest: int, par
 
 async def fill(request: OpenRequest, body: FillRequest) -> dict[str, Any]:
     """/v1/fill: the most probable tokens of each `[MASK]`."""
-    served = request.model
-    if not served.lm.config.is_masked:
-        raise Problem(400, f"The model {served.name!r} is not masked: it does not fill blanks.", param="model")
-    vocabulary = served.lm.tokenizer.vocabulary_size
-    if body.top > vocabulary:
-        raise Problem(400, f"top is {body.top}; expected 1 to {vocabulary}.", param="top")
-    text, ids = await request.read(_framed, served, body.input)
-    require_context(len(ids), served.lm.config.context, "input")
-    positions = [position for position, token in enumerate(ids) if token == served.lm.tokenizer.mask]
-    request.require_tokens(len(ids) + len(positions) * body.top, "top")
+    lm = request.model.lm
+    ids = await request.read(lambda: framed(lm.config, lm.tokenizer, lm.as_read(body.input)))
     request.count_tokens(read=len(ids))
-    blanks = await request.model.compute(partial(_filled, served, text, body.top))
+
+    def filled() -> list[list[Any]]:
+        with evaluated(lm.model) as model:
+            return fill_blanks(model, lm.tokenizer, ids, body.top)
+
+    positions = [position for position, token in enumerate(ids) if token == lm.tokenizer.mask]
     data = [
         {"position": position, "tokens": [candidate._asdict() for candidate in candidates]}
-        for position, candidates in zip(positions, blanks, strict=True)
+        for position, candidates in zip(positions, await request.model.compute(filled), strict=True)
     ]
-    return {"object": "list", "model": served.name, "data": data}
-
-
-def _framed(served: Served, given: str) -> tuple[str, list[int]]:
-    """Return a text as it is read, and its ids with those around them."""
-    text = served.lm.as_read(given)
-    with evaluated(served.lm.model) as model:
-        return text, framed(model, served.lm.tokenizer, text, allow_special=True)
-
-
-def _filled(served: Served, text: str, top: int) -> list[list[Any]]:
-    with evaluated(served.lm.model) as model:
-        return fill_blanks(model, served.lm.tokenizer, text, top)
+    return {"object": "list", "model": request.model.name, "data": data}
 
 
 async def tokenize(request: OpenRequest, body: TokenizeRequest) -> dict[str, Any]:
