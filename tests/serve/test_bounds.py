@@ -12,6 +12,7 @@ import sys
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from starlette.testclient import TestClient
 import headwater as hw
 from headwater.cli.main import main
 from headwater.errors import UsageError
+from headwater.finetuning import explain
 from headwater.inference import Request
 from headwater.inference.sampling import Sampling, choose
 from headwater.model import build_model, preset, save_model
@@ -483,6 +485,7 @@ def test_health_turns_red_when_the_engines_thread_ends(
         def end() -> bool:
             raise SystemExit("the thread ends here")
 
+        assert served.worker is not None
         served.worker._engine.step = end  # type: ignore[method-assign]
         answer = client.post("/v1/completions", json={"prompt": "the"})
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "engine_stopped")
@@ -550,6 +553,38 @@ def test_short_texts_do_not_wait_for_long_ones(base_folder: Path) -> None:
             server.stop()
 
     asyncio.run(run())
+
+
+def test_a_classifier_takes_a_generators_memory_only_to_generate(task_folders: dict[str, Path]) -> None:
+    models = opened(f"classes={task_folders['classify']}", slots=2)
+    with TestClient(create_app(models, ServeConfig()), base_url="http://localhost") as client:
+        assert client.post("/classify", json={"input": "the", "explain": True}).status_code == 200
+        assert (models[0].lm._network, models[0].worker) == (None, None)
+        assert client.get("/health").json()["status"] == "ok"
+        with ThreadPoolExecutor(4) as pool:
+            body = {"prompt": "the", "max_tokens": 2}
+            answers = list(pool.map(lambda _: client.post("/v1/completions", json=body).status_code, range(4)))
+        assert answers == [200] * 4
+        assert 'headwater_engine_alive{model="classes"} 1.0' in client.get("/metrics").text
+
+
+def test_an_explanation_lets_other_jobs_run_in_between(task_folders: dict[str, Path]) -> None:
+    """All texts without a word were one job, after which others had to wait."""
+    sizes: list[int] = []
+    models = opened(f"classes={task_folders['classify']}", slots=1)
+    head = models[0].fine_tuned
+    assert head is not None
+    probabilities = head.probabilities
+    object.__setattr__(head, "probabilities", lambda e: sizes.append(int(e.lengths.sum())) or probabilities(e))
+    with TestClient(create_app(models, ServeConfig()), base_url="http://localhost") as client:
+        text = "the river runs to the sea " * 40
+        (row,) = client.post("/classify", json={"input": text, "explain": True}).json()["data"]
+    (piece, *_) = row["words"]
+    assert "".join(part["text"] for part in row["words"]).startswith("the river")
+    assert len(sizes) > 2
+    assert max(sizes) <= 1_024
+    del head.__dict__["probabilities"]
+    assert piece == explain(head, (text,), head.labels.names.index(row["label"]))[0].to_dict()
 
 
 @pytest.mark.parametrize("path", ["/tokenize", "/v1/completions"])

@@ -79,8 +79,10 @@ def test_a_request_keeps_the_model_that_it_began_with(
             await asyncio.sleep(0.1)  # several looks: it is not stopped yet
             go.set()
             assert (await asked)["usage"]["total_tokens"] > 0
-            await until(lambda: old.worker._stopping)
-            assert not server.find("mine").worker._stopping
+            await until(lambda: old.worker is not None and old.worker._stopping)
+            new_worker = server.find("mine").worker
+            assert new_worker is not None
+            assert not new_worker._stopping
         server.stop()
 
     asyncio.run(scenario())

@@ -8,7 +8,7 @@ from .model.fine_tuned import FineTuned, Prediction
 from .model.head import TaskModel, TaskOutput
 from .model.inputs import Encoded
 from .predict import predict_file
-from .results.explanation import explain
+from .results.explanation import Occlusion, explain
 from .results.metrics import METRICS, confusion_matrix, matthews, measure_decisions
 from .rows.labels import Labels
 from .rows.row import MetricName, Raw, TaskName
@@ -28,6 +28,7 @@ __all__ = [
     "Labels",
     "MetricName",
     "MultipleChoice",
+    "Occlusion",
     "Prediction",
     "Raw",
     "Regressor",

@@ -24,7 +24,6 @@ from headwater.inference import (
     Request,
     TextStream,
     encode_prompts,
-    require_causal,
     require_context,
     require_ids,
     stream_text,
@@ -33,6 +32,7 @@ from headwater.serve.answers import encode
 from headwater.serve.problems import Problem
 from headwater.serve.schema import CompletionRequest
 from headwater.serve.served import OpenRequest, Served, short_jobs
+from headwater.serve.threads import Worker
 
 DEFAULT_TOKENS = 16  # as in OpenAI's API
 MOST_PROMPTS = 2_048  # in one request, as in OpenAI's API
@@ -60,6 +60,7 @@ class CompletionPlan:
     prompts: list[Prompt]
     requests: list[tuple[Request, int]]
     n: int
+    worker: Worker
     created: int = field(default_factory=lambda: int(time.time()))
     identity: str = field(default_factory=lambda: f"cmpl-{secrets.token_hex(12)}")
 
@@ -69,10 +70,9 @@ class CompletionPlan:
         return sum(len(prompt.ids) for prompt in self.prompts)
 
 
-def plan_completion(request: OpenRequest, body: CompletionRequest) -> CompletionPlan:
+def plan_completion(request: OpenRequest, body: CompletionRequest, worker: Worker) -> CompletionPlan:
     """Check the parameters against the model. Raises Problem or HeadwaterError, which name the wrong parameter."""
     served = request.model
-    require_causal(served.lm.config)
     if body.suffix:
         raise Problem(400, "suffix is not supported: this model only writes forwards.", param="suffix")
     if body.stream_options is not None and not body.stream:
@@ -81,13 +81,11 @@ def plan_completion(request: OpenRequest, body: CompletionRequest) -> Completion
     if (body.best_of or n) != n:
         raise Problem(400, "best_of is not supported: ask for n continuations and compare them.", param="best_of")
     prompts = read_prompts(request, body.prompt, "prompt")
-    if body.max_tokens != 0 and len(prompts) * n > served.worker.capacity:
+    if body.max_tokens != 0 and len(prompts) * n > worker.capacity:
         asked = f"{counted(len(prompts), 'prompt')} with {counted(n, 'continuation')} each"
-        raise Problem(400, f"{asked} at once; the most is {served.worker.capacity} in all.", param="prompt")
-    context, vocabulary = served.lm.config.context, served.engine.vocabulary
-    options = body.options(vocabulary)
-    options["stop"] = tuple(map(served.lm.as_read, options["stop"]))
-    wanted = Request.build({"prompt": (), **options}, source="the request")
+        raise Problem(400, f"{asked} at once; the most is {worker.capacity} in all.", param="prompt")
+    context, vocabulary = served.lm.config.context, served.lm.tokenizer.vocabulary_size
+    wanted = served.lm.request((), **body.options(vocabulary))
     requests: list[tuple[Request, int]] = []
     total = prompt_tokens = sum(len(prompt.ids) for prompt in prompts)
     for prompt in prompts:
@@ -107,7 +105,7 @@ def plan_completion(request: OpenRequest, body: CompletionRequest) -> Completion
         total += (n - 1) * prompt_tokens  # every continuation has the prompt
     request.require_tokens(total, "max_tokens")
     request.require_tokens(total * (1 + (body.logprobs or 0)), "logprobs")
-    return CompletionPlan(body, prompts, requests, n)
+    return CompletionPlan(body, prompts, requests, n, worker)
 
 
 def list_prompts(prompts: Any, param: str) -> list[Any]:
@@ -214,16 +212,18 @@ def _with_chosen(token: int, scores: Alternatives, count: int) -> list[tuple[int
     return top if token in dict(top) else [*top, (token, scores.log_probability)]
 
 
-async def score_prompts(request: OpenRequest, plan: CompletionPlan) -> None:
-    """Compute the log-probabilities of the prompts, if the request asks for them, in short jobs."""
-    most = plan.body.logprobs
-    if most is None or not plan.body.echo:
-        return
+async def _planned(request: OpenRequest, body: CompletionRequest) -> CompletionPlan:
+    """Return the plan, with the log-probabilities of the prompts if the request asks for them, in short jobs."""
+    plan = await request.read(plan_completion, request, body, await request.model.start_engine())
+    most = body.logprobs
+    if most is None or not body.echo:
+        return plan
     for prompts in short_jobs(plan.prompts, lambda prompt: len(prompt.ids)):
         texts = [prompt.ids for prompt in prompts]
         scores = await request.model.compute(partial(request.model.scorer.alternatives, texts, most))
         for prompt, of_prompt in zip(prompts, scores, strict=True):
             prompt.scores = of_prompt
+    return plan
 
 
 async def chunks(
@@ -231,7 +231,7 @@ async def chunks(
 ) -> AsyncIterator[tuple[CompletionChoice, dict[str, Any]]]:
     """Yield the chunks of all continuations as they come. Closing the iterator cancels what still runs."""
     answers = [CompletionChoice(plan, request.model, number) for number in range(len(plan.prompts) * plan.n)]
-    group = request.model.worker.open(plan.requests) if plan.requests else None
+    group = plan.worker.open(plan.requests) if plan.requests else None
     request.count_tokens(read=plan.prompt_tokens)
     began, first = time.monotonic(), True
     try:
@@ -256,8 +256,7 @@ async def chunks(
 
 async def complete(request: OpenRequest, body: CompletionRequest) -> dict[str, Any]:
     """Return the whole answer: `n` continuations of each prompt."""
-    plan = await request.read(plan_completion, request, body)
-    await score_prompts(request, plan)
+    plan = await _planned(request, body)
     answers: dict[int, CompletionChoice] = {}
     async for answer, _ in chunks(request, plan):
         answers[answer.index] = answer
@@ -272,8 +271,7 @@ def _openings(answers: list[CompletionChoice]) -> list[dict[str, Any]]:
 
 async def stream(request: OpenRequest, body: CompletionRequest) -> AsyncIterator[bytes]:
     """Yield the answer as server-sent events. An error after the first event is the last event."""
-    plan = await request.read(plan_completion, request, body)
-    await score_prompts(request, plan)
+    plan = await _planned(request, body)
     head = b"data: " + json.dumps(_head(request.model, plan))[:-1].encode()
     options = plan.body.stream_options
     wants_usage = options is not None and bool(options.include_usage)

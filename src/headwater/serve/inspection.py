@@ -44,7 +44,7 @@ async def inspect(request: OpenRequest, body: InspectRequest) -> dict[str, Any]:
     count_tokens(request, [before], served.lm.config.context, "prompt")
     off = _checked(served, body.heads_off, "heads_off")
     head = next(iter(_checked(served, [body.head] if body.head else [], "head")), None)
-    vocabulary = served.engine.vocabulary
+    vocabulary = served.lm.tokenizer.vocabulary_size
     if body.target is not None and body.target >= vocabulary:
         raise Problem(400, f"target is {body.target}; expected 0 to {vocabulary - 1}.", param="target")
     target = ids[position + 1] if body.target is None and position + 1 < len(ids) else body.target

@@ -51,7 +51,9 @@ class Metrics:
             yield metric
         yield GaugeMetricFamily("headwater_open_requests", "Requests open.", self.open)
         yield from self._of_threads()
-        yield self._of_models("engine_alive", "Whether the engine's thread runs.", lambda m: m.worker.alive, True)
+        yield self._of_models(
+            "engine_alive", "Whether the engine's thread runs.", lambda m: m.alive if m.worker else None
+        )
         yield self._of_models("model_stale", "Whether its folder cannot be opened.", lambda m: bool(m.stale))
         yield self._of_models("model_opened_seconds", "Unix time when the model was opened.", lambda m: m.created)
 
@@ -62,8 +64,7 @@ class Metrics:
         waiting = GaugeMetricFamily("headwater_waiting", "Continuations and jobs that wait.", labels=labels)
         rejected = CounterMetricFamily("headwater_rejected", "Requests that got 429.", labels=labels)
         for name, model in self._models.items():
-            if model.is_causal:
-                worker = model.worker
+            if (worker := model.worker) is not None:
                 running.add_metric([name, "engine"], worker.held - worker.waiting)
                 waiting.add_metric([name, "engine"], worker.waiting)
                 rejected.add_metric([name, "engine"], worker.rejected)
@@ -72,11 +73,10 @@ class Metrics:
             rejected.add_metric([name, "compute"], model.rejected)
         yield from (running, waiting, rejected)
 
-    def _of_models(
-        self, name: str, about: str, value: Callable[[Served], float], causal_only: bool = False
-    ) -> Metric:
+    def _of_models(self, name: str, about: str, value: Callable[[Served], float | None]) -> Metric:
+        """Return a gauge of the models whose value is not None."""
         family = GaugeMetricFamily(f"headwater_{name}", about, labels=["model"])
         for model in self._models.values():
-            if model.is_causal or not causal_only:
-                family.add_metric([model.name], value(model))
+            if (number := value(model)) is not None:
+                family.add_metric([model.name], number)
         return family

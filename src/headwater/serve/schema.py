@@ -8,7 +8,7 @@ a wrong body costs no more than a right one.
 from __future__ import annotations
 
 import secrets
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
     AliasChoices,
@@ -20,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from headwater.inference import GenerateOptions
 from headwater.serve.problems import Problem
 
 MOST_BIASED, MOST_FIELDS = 1_024, 256
@@ -143,28 +144,23 @@ class CompletionRequest(Body):
         ask_for_nothing = {k for k, value in _DEFAULTS_OF_VLLM.items() if given.get(k) in (None, value)}
         return {key: value for key, value in given.items() if key not in ask_for_nothing}
 
-    def options(self, vocabulary: int) -> dict[str, Any]:
-        """Return the options of the engine's request."""
-        stop = [self.stop] if isinstance(self.stop, str) else (self.stop or [])
-        options: dict[str, Any] = {
-            "max_tokens": self.max_tokens if (self.max_tokens or 0) > 0 else None,
-            "min_tokens": self.min_tokens,
-            "stop": tuple(stop),
-            "stop_tokens": tuple(self.stop_token_ids or ()),
-            "ignore_end": self.ignore_eos,
+    def options(self, vocabulary: int) -> GenerateOptions:
+        """Return the options of the engine's request; those that are null have its defaults."""
+        sent = self.model_dump(include=set(GenerateOptions.__annotations__), exclude_none=True)
+        options = cast("GenerateOptions", sent)
+        options |= {
             "seed": secrets.randbits(32) if self.seed is None else self.seed % 2**64,
-            # A top-p of 0 leaves only the most probable token.
-            "temperature": 0.0 if self.top_p == 0 else self.temperature,
-            "top_p": self.top_p or None,
-            "top_k": None if self.top_k is None else max(0, self.top_k),
-            "min_p": self.min_p,
-            "repetition_penalty": self.repetition_penalty,
-            "presence_penalty": self.presence_penalty,
-            "frequency_penalty": self.frequency_penalty,
+            "stop_tokens": self.stop_token_ids or (),
+            "ignore_end": bool(self.ignore_eos),
+            "top_k": max(0, self.top_k or 0),
             "bias": _bias(self.logit_bias or {}, vocabulary),
             "alternatives": self.logprobs,
         }
-        return {name: value for name, value in options.items() if value is not None}
+        if (self.max_tokens or 0) < 1:
+            options["max_tokens"] = None
+        if self.top_p == 0:  # leaves only the most probable token
+            options |= {"temperature": 0.0, "top_p": 1.0}
+        return options
 
 
 def _bias(given: dict[str, float], vocabulary: int) -> dict[int, float]:

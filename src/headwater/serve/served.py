@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from headwater.errors import UsageError, nearest
 from headwater.finetuning import FineTuned
-from headwater.inference import Engine, LanguageModel, Scorer
+from headwater.inference import Engine, LanguageModel, Scorer, require_causal
 from headwater.serve.config import ServeConfig
 from headwater.serve.metrics import Metrics
 from headwater.serve.problems import Problem, too_busy
@@ -36,17 +36,26 @@ class Served:
     reopen: Callable[[int], Served | None] = lambda slots: None
     stale: str = ""  # why the changed folder cannot be opened
     requests: int = 0  # that have begun with it and have not ended
+    worker: Worker | None = None  # the engine's thread
 
     def start(self, queue: int) -> None:
-        """Begin its threads, in a running event loop. Only a causal model has an engine and a thread for it."""
-        if self.is_causal:
-            self.worker = Worker(self.engine, queue, self.name)
-        self._most_jobs, self.jobs, self.rejected = max(1, queue), 0, 0
+        """Begin its threads, in a running event loop; the engine's if there is an engine."""
+        self._queue, self.jobs, self.rejected = queue, 0, 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"compute {self.name}", initializer=give_way)
+        if self.generates:
+            self.worker = Worker(self.engine, queue, self.name)
+
+    async def start_engine(self) -> Worker:
+        """Return the engine's thread; that of a fine-tuned model is started by the first completion."""
+        require_causal(self.lm.config)
+        if self.worker is None:
+            engine = await self.compute(lambda: self.engine)
+            self.worker = self.worker or Worker(engine, self._queue, self.name)
+        return self.worker
 
     async def compute(self, job: Callable[[], T]) -> T:
         """Run a job in the second thread and return its result. Raises Problem 429 if too many wait."""
-        if self.jobs >= self._most_jobs:
+        if self.jobs >= max(1, self._queue):
             self.rejected += 1
             raise too_busy()
         self.jobs += 1
@@ -61,24 +70,29 @@ class Served:
         """Pack the weights and allocate the caches now, not at the first request."""
         # The rules of GPT-1's words too: importing spaCy while serving would stop all requests for seconds.
         self.lm.tokenizer.encode("a")
-        if self.is_causal:
+        if self.generates:
             _ = self.engine, self.scorer
 
     def stop(self) -> None:
         """Stop the threads."""
-        if self.is_causal:
+        if self.worker is not None:
             self.worker.stop()
         self._thread.shutdown(cancel_futures=True)
 
     @property
     def alive(self) -> bool:
         """Whether the model can answer."""
-        return not self.is_causal or self.worker.alive
+        return self.worker is None or self.worker.alive
 
     @cached_property
     def is_causal(self) -> bool:
         """Whether the model reads a text from left to right."""
         return self.lm.config.is_causal  # read once: a model does not change while it is served
+
+    @property
+    def generates(self) -> bool:
+        """Whether it has its engine from the start: a fine-tuned model is served for its labels."""
+        return self.is_causal and self.fine_tuned is None
 
     # Read once: `LanguageModel` gives them under its lock, which a long job may hold.
     @cached_property

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
+
+import numpy as np
 
 from headwater.display import counted
-from headwater.finetuning import FineTuned, Prediction, Raw, explain
+from headwater.finetuning import FineTuned, Occlusion, Prediction, Raw
 from headwater.inference import evaluated, framed, require_context, require_ids
 from headwater.inference import fill as fill_blanks
 from headwater.serve.completions import list_prompts
@@ -22,6 +25,7 @@ from headwater.serve.schema import (
 from headwater.serve.served import OpenRequest, Served, short_jobs
 from headwater.tokenizer import TOKENIZER_CLASSES
 
+T = TypeVar("T")
 # The most rows, or answers to choose from, of a request to /classify, and of one with `explain`.
 _MOST_ROWS, _MOST_EXPLAINED = 1_024, 16
 _BYTES_OF_TOKEN = 3  # about, at the least, to guess how many tokens a row has
@@ -152,53 +156,57 @@ async def classify(request: OpenRequest, body: ClassifyRequest) -> dict[str, Any
     served = request.model
     if (head := served.fine_tuned) is None:
         raise Problem(400, f"The model {served.name!r} was not fine-tuned: it has no classes.", param="model")
-    given = [body.input] if isinstance(body.input, str) else body.input
-    if not given:
+    inputs = [body.input] if isinstance(body.input, str) else body.input
+    if not inputs:
         raise Problem(400, "input is empty; expected at least one row.", param="input")
-    if head.task != "classify" and isinstance(given[0], str):
-        given = [[str(part) for part in given]]  # the parts of a single row
-    rows = [Raw(_segments(head.task, row), None, number) for number, row in enumerate(given)]
+    if head.task != "classify" and isinstance(inputs[0], str):
+        inputs = [[str(part) for part in inputs]]  # the parts of a single row
+    rows = [Raw(_segments(head.task, row), None, number) for number, row in enumerate(inputs)]
     count, most = sum(map(_answers, rows)), _MOST_EXPLAINED if body.explain else _MOST_ROWS
     if count > most:
         what = "answers to choose from" if head.task == "choice" else "rows"
         raise Problem(400, f"input has {count:,} {what}; the most is {most:,}.", param="input")
-    data = []
-    async for prediction in _predicted(request, head, rows):
-        segments = rows[prediction.row].segments
-        answer: dict[str, Any] = {
-            "index": prediction.row,
-            "label": prediction.label,
-            "probabilities": prediction.probabilities,
-            "tokens_cut": prediction.cut,
-            "words": None,
-        }
-        if body.explain and prediction.label is not None:
-            output = prediction.output
-            pieces = await request.model.compute(
-                lambda segments=segments, output=output: explain(head, segments, output)  # type: ignore[misc]
-            )
-            answer["words"] = [piece.to_dict() for piece in pieces]
-            likeliest = max((prediction.probabilities or {}).values(), default=0.0)
-            changed = max((abs(piece.change) for piece in pieces), default=0.0)
-            answer["saturated"] = head.labels.target != "score" and min(likeliest, 1 - changed) > _SATURATED
-        data.append(answer)
+    predictions = await _in_jobs(request, head, rows, lambda part: list(head.predict(part)))
+    data = [await _classified(request, body, head, rows, prediction) for prediction in chain(*predictions)]
     return {"object": "list", "model": served.name, "task": head.task, "data": data}
 
 
-async def _predicted(request: OpenRequest, head: FineTuned, rows: Iterable[Raw]) -> AsyncIterator[Prediction]:
-    """Predict in order, a few rows a job, so that the jobs of other requests run in between."""
+async def _classified(
+    request: OpenRequest, body: ClassifyRequest, head: FineTuned, rows: list[Raw], prediction: Prediction
+) -> dict[str, Any]:
+    """Return the answer for one row."""
+    request.count_tokens(read=prediction.tokens)
+    answer: dict[str, Any] = {
+        "index": prediction.row,
+        "label": prediction.label,
+        "probabilities": prediction.probabilities,
+        "tokens_cut": prediction.cut,
+        "words": None,
+    }
+    if body.explain and prediction.label is not None:
+        segments = rows[prediction.row].segments
+        occlusion = await request.model.compute(partial(Occlusion, head, segments, prediction.output))
+        parts = await _in_jobs(request, head, occlusion.rows, lambda part: head.probabilities(head.encode(part)))
+        pieces = occlusion.pieces(np.concatenate(parts))
+        answer["words"] = [piece.to_dict() for piece in pieces]
+        likeliest = max((prediction.probabilities or {}).values(), default=0.0)
+        changed = max((abs(piece.change) for piece in pieces), default=0.0)
+        answer["saturated"] = head.labels.target != "score" and min(likeliest, 1 - changed) > _SATURATED
+    return answer
+
+
+async def _in_jobs(
+    request: OpenRequest, head: FineTuned, rows: list[Raw], job: Callable[[list[Raw]], T]
+) -> list[T]:
+    """Run a job on a few rows at a time, in order, so that the jobs of other requests run in between."""
     context = head.base.config.context
 
     def tokens(row: Raw) -> int:
         """Guess how many tokens are computed for a row."""
-        return _answers(row) * min(
-            context, sum(len(part.encode(errors="replace")) for part in row.segments) // _BYTES_OF_TOKEN + 1
-        )
+        size = sum(len(part.encode(errors="replace")) for part in row.segments)
+        return _answers(row) * min(context, size // _BYTES_OF_TOKEN + 1)
 
-    for part in short_jobs(list(rows), tokens):
-        for prediction in await request.model.compute(lambda part=part: list(head.predict(part))):  # type: ignore[misc]
-            request.count_tokens(read=prediction.tokens)
-            yield prediction
+    return [await request.model.compute(partial(job, part)) for part in short_jobs(rows, tokens)]
 
 
 def _answers(row: Raw) -> int:

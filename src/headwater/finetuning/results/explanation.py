@@ -14,6 +14,7 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from headwater.finetuning.model.fine_tuned import FineTuned
 from headwater.finetuning.model.tfidf import Tfidf
@@ -52,28 +53,42 @@ def explain(fine_tuned: FineTuned, segments: Sequence[str], output: int) -> list
 
     Only the chosen answer of a choice is explained.
     """
-    row = Raw(tuple(segments)).composed()
-    segments = row.segments
-    explained = [0, 1, 2 + output] if fine_tuned.task == "choice" else range(len(segments))
-    whole = fine_tuned.encode([row])
-    if whole.cut[0]:  # what no member reads is not encoded again for each piece
-        segments = tuple(_beginning(fine_tuned, text) for text in segments)
-    most = max(_FEWEST_PIECES, min(_MOST_PIECES, _TOKENS // int(whole.lengths.sum())))
-    pieces = _pieces(segments, explained, most)
-    variants = [_without(segments, pieces, index) for index in range(len(pieces))]
-    encoded = fine_tuned.encode(Raw(variant) for variant in [segments, *variants])
-    probabilities = fine_tuned.probabilities(encoded)
-    if fine_tuned.labels.target == "score":
-        values = fine_tuned.decide(probabilities)
-        changes = values[0] - values[1:]
-        return [Piece(segment, text, float(c)) for (segment, text), c in zip(pieces, changes, strict=True)]
-    exact = probabilities.astype(np.float64)
-    values = exact[:, output]
-    # The sum of the others is exact where 1 - p would be 0; labels of which several hold have no such sum.
-    rest = 1 - values if fine_tuned.labels.target == "labels" else np.delete(exact, output, axis=1).sum(axis=1)
-    log_odds = np.log(np.maximum(values, _LEAST)) - np.log(np.maximum(rest, _LEAST))
-    changes = zip(pieces, values[0] - values[1:], log_odds[0] - log_odds[1:], strict=True)
-    return [Piece(segment, text, float(change), float(odds)) for (segment, text), change, odds in changes]
+    occlusion = Occlusion(fine_tuned, segments, output)
+    return occlusion.pieces(fine_tuned.probabilities(fine_tuned.encode(occlusion.rows)))
+
+
+class Occlusion:
+    """An explanation whose `rows` are to be predicted: first the whole row, then the row without each piece."""
+
+    def __init__(self, fine_tuned: FineTuned, segments: Sequence[str], output: int) -> None:
+        self._fine_tuned, self._output = fine_tuned, output
+        row = Raw(tuple(segments)).composed()
+        segments = row.segments
+        explained = [0, 1, 2 + output] if fine_tuned.task == "choice" else range(len(segments))
+        whole = fine_tuned.encode([row])
+        if whole.cut[0]:  # what no member reads is not encoded again for each piece
+            segments = tuple(_beginning(fine_tuned, text) for text in segments)
+        most = max(_FEWEST_PIECES, min(_MOST_PIECES, _TOKENS // int(whole.lengths.sum())))
+        self._pieces = _pieces(segments, explained, most)
+        variants = [_without(segments, self._pieces, index) for index in range(len(self._pieces))]
+        self.rows = [Raw(tuple(variant)) for variant in [segments, *variants]]
+
+    def pieces(self, probabilities: npt.NDArray[np.float32]) -> list[Piece]:
+        """Return the explanation. probabilities: (rows, outputs), of `rows`."""
+        if self._fine_tuned.labels.target == "score":
+            values = self._fine_tuned.decide(probabilities)
+            changes = values[0] - values[1:]
+            return [
+                Piece(segment, text, float(c)) for (segment, text), c in zip(self._pieces, changes, strict=True)
+            ]
+        exact = probabilities.astype(np.float64)
+        values = exact[:, self._output]
+        # The sum of the others is exact where 1 - p would be 0; labels of which several hold have no such sum.
+        several = self._fine_tuned.labels.target == "labels"
+        rest = 1 - values if several else np.delete(exact, self._output, axis=1).sum(axis=1)
+        log_odds = np.log(np.maximum(values, _LEAST)) - np.log(np.maximum(rest, _LEAST))
+        changes = zip(self._pieces, values[0] - values[1:], log_odds[0] - log_odds[1:], strict=True)
+        return [Piece(segment, text, float(change), float(odds)) for (segment, text), change, odds in changes]
 
 
 def _beginning(fine_tuned: FineTuned, text: str) -> str:
