@@ -278,7 +278,7 @@ def test_a_failed_second_fit_leaves_the_first_one_unchanged(base: Path, sentence
 def test_the_first_update_of_a_short_training_has_a_rate(base: Path, sentences: Any) -> None:
     """The last update of GPT-1's schedule has rate 0."""
     lines: list[dict[str, Any]] = []
-    Classifier(base, epochs=1).fit(*sentences(12), on_update=lines.append)
+    Classifier(base, recipe="lp-ft", epochs=1).fit(*sentences(12), on_update=lines.append)
     assert lines[0]["learning_rate"] > 0
 
 

@@ -17,7 +17,8 @@ from headwater.errors import DataError, UsageError
 from headwater.finetuning import FinetuneConfig, FineTuned, Raw, TaskModel, arrange_rows, finetune, predict_file
 from headwater.finetuning import stage as run
 from headwater.finetuning.learning.bases import open_base
-from headwater.finetuning.learning.fit import encode, fit
+from headwater.finetuning.learning.examples import encode
+from headwater.finetuning.learning.fit import fit
 from headwater.finetuning.rows.read import read_table
 from headwater.model import build_model, load_model, preset, save_model
 from headwater.storage import lineage

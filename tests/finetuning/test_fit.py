@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from headwater.finetuning import FinetuneConfig, FineTuned, Labels, Raw, arrange_rows
-from headwater.finetuning.learning import fit as fit_module
+from headwater.finetuning.learning import members as members_module
 from headwater.finetuning.learning.bases import open_base
 from headwater.finetuning.learning.config import Policy
-from headwater.finetuning.learning.fit import Examples, encode, fit
+from headwater.finetuning.learning.examples import Examples, encode
+from headwater.finetuning.learning.fit import fit
 from headwater.finetuning.learning.linear import fit_path, sampled
 from headwater.finetuning.model.fine_tuned import decide
 from headwater.finetuning.model.pooled import PooledModel
@@ -43,7 +44,7 @@ def test_a_sample_of_rows_in_turn_has_both_classes() -> None:
 def test_lp_ft_alone_predicts_the_same_from_its_folder(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fit_module, "poolings", lambda base: ("last",))
+    monkeypatch.setattr(members_module, "poolings", lambda base: ("last",))
     config = FinetuneConfig.build({"recipe": "lp-ft", "epochs": 1})
     model = fit(examples(config, base, rows(24)), config).model
     (tmp_path / "m").mkdir()
@@ -64,7 +65,7 @@ def test_too_few_texts_for_folds_are_split(base: Path, count: int) -> None:
 
 
 def test_rows_that_are_split_off_keep_their_weights(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("fit", "parts"):
+    for module in ("examples", "parts"):
         monkeypatch.setattr(
             f"headwater.finetuning.learning.{module}.POLICY", Policy(few_rows=10, few_per_output=1)
         )
@@ -96,11 +97,11 @@ def test_a_regression_that_is_worse_than_the_tuned_head_is_not_kept(
     def spoil(model: PooledModel, *_: Any) -> None:
         model.set_head(np.zeros(model.head.weight.shape, np.float32), np.array([9, -9], np.float32))
 
-    for module in ("fit", "parts"):
+    for module in ("examples", "parts"):
         monkeypatch.setattr(
             f"headwater.finetuning.learning.{module}.POLICY", Policy(few_rows=10, few_per_output=1)
         )
-    monkeypatch.setattr(fit_module, "_fit_head", spoil)
+    monkeypatch.setattr(members_module, "_fit_head", spoil)
     config = FinetuneConfig.build({"recipe": "lp-ft", "epochs": 1})
     fitted = fit(examples(config, base, rows(40)), config)
     assert fitted.model.members["lp-ft"].head.weight.abs().sum() > 0

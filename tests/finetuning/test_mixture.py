@@ -30,9 +30,11 @@ from headwater.finetuning import (
     predict_file,
 )
 from headwater.finetuning.learning import fit as fit_module
+from headwater.finetuning.learning import members as members_module
 from headwater.finetuning.learning.bases import _at_hand, base_notes, open_base
 from headwater.finetuning.learning.config import POLICY, Policy
-from headwater.finetuning.learning.fit import encode, fit
+from headwater.finetuning.learning.examples import encode
+from headwater.finetuning.learning.fit import fit
 from headwater.finetuning.learning.linear import choose_linear, fit_path
 from headwater.finetuning.model.mixture import best_temperature, best_weights, losses, pool
 from headwater.finetuning.model.tfidf import Tfidf
@@ -166,7 +168,7 @@ def test_few_rows_at_chance_are_said_to_be(right: int, warned: bool) -> None:
 def test_a_large_validation_table_chooses_by_a_sample(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fit_module, "POLICY", Policy(most_validation=7))
+    monkeypatch.setattr("headwater.finetuning.learning.examples.POLICY", Policy(most_validation=7))
     rows, _ = reviews(60)
     config = FinetuneConfig.build({"recipe": "auto", "steps": 1, "validation_share": None})
     monkeypatch.setattr("headwater.finetuning.learning.parts.POLICY", Policy(few_rows=1, few_per_output=1))
@@ -252,7 +254,7 @@ def test_every_part_of_a_line_is_one_call(base: Path, tmp_path: Path) -> None:
     fitted = fit(encode(arrange_rows(config, {"train": ("rows", rows)}), open_base(config, base), config), config)
     metrics = finetune(config, tmp_path / "m", model=base, train=table(tmp_path / "t.csv", rows))
     assert FineTuned.load(tmp_path / "m").description.weights == fitted.weights
-    assert metrics["members"][0]["weight"] == fitted.members["tfidf"].weight
+    assert metrics["members"][0]["weight"] == fitted.weights.get("tfidf", 0.0)
     assert metrics["summary"][0].startswith("The model: ")
     classifier = hw.Classifier(base, epochs=1).fit([r.segments[0] for r in rows], [r.label for r in rows])
     assert classifier.weights_ == fitted.weights
@@ -346,14 +348,16 @@ def test_planted_errors_are_listed_first_and_not_by_bad_models(base: Path, tmp_p
 
 
 def test_a_stopped_cross_validation_resumes(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit_module, "POLICY", Policy(least_weight=-1.0))  # no member is dropped
+    everything = Policy(least_weight=-1.0, least_gain=-1e9)  # no member is dropped
+    for module in (fit_module, members_module):
+        monkeypatch.setattr(module, "POLICY", everything)
     rows, _ = reviews(36, wrong=9)
     config = FinetuneConfig.build({"recipe": "auto", "epochs": 2})
     train = table(tmp_path / "t.csv", rows)
     whole = finetune(config, tmp_path / "whole", model=base, train=train)
     assert {one["name"] for one in whole["members"]} == {"tfidf", "probe", "lp-ft"}
     trained: list[int] = []
-    original = fit_module.train_task
+    original = members_module.train_task
 
     def stopping(*given: Any, **more: Any) -> Any:
         trained.append(0)
@@ -361,7 +365,7 @@ def test_a_stopped_cross_validation_resumes(base: Path, tmp_path: Path, monkeypa
             raise Stop
         return original(*given, **more)
 
-    monkeypatch.setattr(fit_module, "train_task", stopping)
+    monkeypatch.setattr(members_module, "train_task", stopping)
     with pytest.raises(Stop):
         finetune(config, tmp_path / "stopped", model=base, train=train)
     (tmp_path / "stopped" / "folds" / "1.npy").write_bytes(b"")  # killed while it wrote
@@ -375,13 +379,12 @@ def test_tuning_is_skipped_where_the_first_fold_shows_no_weight(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained: list[int] = []
-    original = fit_module.train_task
-    monkeypatch.setattr(fit_module, "train_task", lambda *a, **k: [trained.append(1), original(*a, **k)][1])
-    monkeypatch.setattr(fit_module, "POLICY", Policy(least_weight=0.4, prior_rows=0.0))
+    original = members_module.train_task
+    monkeypatch.setattr(members_module, "train_task", lambda *a, **k: [trained.append(1), original(*a, **k)][1])
     rows, _ = reviews(60)  # words decide, and the base is untrained
     config = FinetuneConfig.build({"recipe": "auto", "epochs": 1})
     fitted = fit(encode(arrange_rows(config, {"train": ("rows", rows)}), open_base(config, base), config), config)
-    assert (fitted.skipped, len(trained)) == (("lp-ft",), 1)
+    assert ({*fitted.members}, len(trained)) == ({"tfidf", "probe"}, 1)
     assert "tfidf" in fitted.weights
 
 
@@ -389,7 +392,7 @@ def test_many_rows_choose_on_validation_rows_and_linear_models_are_bounded(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = Policy(few_rows=10, few_per_output=1, linear_rows=40)
-    for module in ("fit", "parts"):
+    for module in ("fit", "examples", "members", "parts"):
         monkeypatch.setattr(f"headwater.finetuning.learning.{module}.POLICY", small)
     rows, _ = reviews(120, wrong=12)
     rows = [Raw((f"{row.segments[0]} {'and a plot ' * 30}",), row.label, row.row) for row in rows]  # shortened

@@ -1,6 +1,6 @@
 from .estimators import Classifier, Entailment, MultipleChoice, Regressor, Similarity
 from .learning.config import FinetuneConfig
-from .learning.fit import Build
+from .learning.examples import Build
 from .learning.parts import arrange_rows
 from .learning.train import build_trainer, train_task
 from .model.batches import Batch, ExampleSampler

@@ -29,7 +29,8 @@ from headwater.display import counted
 from headwater.errors import DataError, FolderError, MismatchError, UsageError
 from headwater.finetuning.learning.bases import choose_base, open_base
 from headwater.finetuning.learning.config import FinetuneConfig, Recipe
-from headwater.finetuning.learning.fit import encode, fit
+from headwater.finetuning.learning.examples import encode
+from headwater.finetuning.learning.fit import fit
 from headwater.finetuning.learning.parts import arrange_rows
 from headwater.finetuning.learning.train import Reporter
 from headwater.finetuning.model.fine_tuned import FineTuned, parse_part

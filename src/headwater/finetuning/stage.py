@@ -20,7 +20,9 @@ from headwater.display import counted
 from headwater.errors import resumable
 from headwater.finetuning.learning.bases import Base, base_notes, choose_base, open_base
 from headwater.finetuning.learning.config import FinetuneConfig
-from headwater.finetuning.learning.fit import FOLDERS, Build, Examples, Fitted, encode, fit
+from headwater.finetuning.learning.examples import Build, Examples, encode
+from headwater.finetuning.learning.fit import Fitted, fit
+from headwater.finetuning.learning.members import FOLDERS
 from headwater.finetuning.learning.parts import Parts, Tables, arrange_rows, read
 from headwater.finetuning.learning.train import Reporter
 from headwater.finetuning.model.fine_tuned import decide, refuse_as_base

@@ -41,8 +41,10 @@ class Policy:
     few_rows, few_per_output: up to so many rows in all, or for each output, cross-validation in `folds` chooses,
     and all rows are learned from; never of more than `most_folded` rows. validation_share, most_validation: of
     more rows, the share that is held out, and the most rows of it.
-    least_weight: a member of less weight in the mixture is dropped. prior_rows: as many rows for each member speak
-    for equal weights, so that a few rows do not decide alone. least_rows: a temperature needs so many.
+    least_weight: a member of less weight in the mixture is dropped. least_gain: LP-FT is left out if the first
+    fold's rows promise a gain of fewer nats over all rows, the price of a further weight (Akaike 1974).
+    prior_rows: as many rows for each member speak for equal weights, so that a few rows do not decide alone.
+    least_rows: a temperature needs so many.
     linear_rows: a linear model learns from at most so many rows. characters: what TF-IDF reads of a text.
     terms, most_weights: of TF-IDF's vocabulary, words and character n-grams each; and the most numbers of its
     linear model.
@@ -61,6 +63,7 @@ class Policy:
     validation_share: float = 0.1
     most_validation: int = 10_000
     least_weight: float = 0.05
+    least_gain: float = 1.0
     prior_rows: float = 5.0
     least_rows: int = 40
     linear_rows: int = 20_000
@@ -206,6 +209,11 @@ class FinetuneConfig(TrainConfig):
     def deciding(self) -> dict[str, Any]:
         """Return the keys that decide the model, without those of what is said about it."""
         return {key: value for key, value in super().deciding().items() if key not in ("baseline", "doubtful")}
+
+    def for_member(self, member: MemberName) -> FinetuneConfig:
+        """Return the configuration of a member's training; in a mixture it stops early."""
+        patience = self.patience or (POLICY.patience if self.recipe == "auto" else None)
+        return self.model_copy(update={"recipe": member, "patience": patience})
 
     def with_keys(self, **keys: Any) -> FinetuneConfig:
         """Return this with other values of some keys, spelled as in TOML."""

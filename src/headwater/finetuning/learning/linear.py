@@ -21,12 +21,13 @@ import torch
 from scipy.sparse import issparse
 
 from headwater.finetuning.model.head import log_probabilities
+from headwater.finetuning.model.pooled import Pooled
 from headwater.finetuning.rows.labels import Labels
 
 Floats = npt.NDArray[np.float32]
-Places = npt.NDArray[np.intp]
+Rows = npt.NDArray[np.intp]
 # Rows to learn from and rows that are held out from them.
-Split = tuple[Places, Places]
+Split = tuple[Rows, Rows]
 # Inverse strengths of the regularisation: of the probe divided by the share of features that a width of 384 has.
 PROBE_STRENGTHS, PROBE_WIDTH, TFIDF_STRENGTHS = (0.003, 0.03, 0.3, 3.0), 384, (0.3, 3.0, 30.0)
 SCALES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
@@ -60,12 +61,17 @@ class LinearChoice:
     scale: float
     loss: float
 
+    @property
+    def pooled(self) -> Pooled:
+        """The pooling whose features the probe reads."""
+        return "last" if self.features == "last" else "mean"
 
-def sampled(places: npt.NDArray[np.intp], most: int) -> npt.NDArray[np.intp]:
-    """Return at most so many of the places, drawn at random, in their order: the same ones for as many places."""
-    if len(places) <= most:
-        return places
-    return places[np.sort(np.random.default_rng(len(places)).choice(len(places), most, replace=False))]
+
+def sampled(rows: Rows, most: int) -> Rows:
+    """Return at most `most` of the rows, drawn at random and in order; the draw depends on their number alone."""
+    if len(rows) <= most:
+        return rows
+    return rows[np.sort(np.random.default_rng(len(rows)).choice(len(rows), most, replace=False))]
 
 
 def choose_linear(
@@ -92,9 +98,9 @@ def choose_linear(
             fit_path(matrix[learn], targets[learn], weights[learn], strengths, several) for learn, _ in splits
         ]
         before = np.inf
-        for place, strength in enumerate(strengths):
+        for number, strength in enumerate(strengths):
             logits = np.concatenate(
-                [path[place].logits(matrix[rows]) for path, (_, rows) in zip(paths, splits, strict=True)]
+                [path[number].logits(matrix[rows]) for path, (_, rows) in zip(paths, splits, strict=True)]
             )
             losses = [(_loss(logits * np.float32(scale), smoothed, importance), scale) for scale in SCALES]
             loss, scale = min(losses)
@@ -171,15 +177,15 @@ def _sparse_path(
     if features.shape[0] >= min(2_000, features.shape[1]):
         return [_regressions(features, targets, weights, strength, several) for strength in strengths]
     values, vectors = np.linalg.eigh((features @ features.T).toarray().astype(np.float64))
-    kept = values > max(values[-1], 1e-12) * 1e-9
-    scale = np.sqrt(values[kept])
-    inside, back = vectors[:, kept] * scale, vectors[:, kept] / scale
-    found = []
+    span = values > max(values[-1], 1e-12) * 1e-9
+    scale = np.sqrt(values[span])
+    inside, back = vectors[:, span] * scale, vectors[:, span] / scale
+    path = []
     for strength in strengths:
-        one = _regressions(inside, targets, weights, strength, several)
-        weight = np.ascontiguousarray((features.T @ (back @ one.weight.T)).T, np.float32)
-        found.append(LinearWeights(weight, one.bias))
-    return found
+        fitted = _regressions(inside, targets, weights, strength, several)
+        weight = np.ascontiguousarray((features.T @ (back @ fitted.weight.T)).T, np.float32)
+        path.append(LinearWeights(weight, fitted.bias))
+    return path
 
 
 def _regressions(features: Any, targets: Floats, weights: Floats, strength: float, several: bool) -> LinearWeights:

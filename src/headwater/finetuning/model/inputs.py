@@ -172,19 +172,27 @@ class Encoded:
         return self.ids[self.starts[number] : self.starts[number + 1]].tolist()
 
     def take(self, rows: npt.NDArray[Any]) -> Encoded:
-        """Return some of the examples, by their numbers or by a mask."""
-        rows = np.arange(len(self))[rows]
-        counts = np.diff(self.first)[rows]
-        sequences = [n for row in rows for n in range(self.first[row], self.first[row + 1])]
-        ids = [self.ids[self.starts[n] : self.starts[n + 1]] for n in sequences]
+        """Return some of the examples, by their numbers or by a mask; this object for all of them in order."""
+        every = np.arange(len(self))
+        rows = every[rows]
+        if np.array_equal(rows, every):
+            return self
+        sequences = _ranges(self.first, rows)
         return Encoded(
-            ids=np.concatenate([np.zeros(0, np.int32), *ids]),
-            starts=np.cumsum([0, *map(len, ids)], dtype=np.int64),
-            first=np.cumsum([0, *counts], dtype=np.int64),
+            ids=self.ids[_ranges(self.starts, sequences)],
+            starts=np.concatenate([[0], np.cumsum(self.lengths[sequences])]),
+            first=np.concatenate([[0], np.cumsum(np.diff(self.first)[rows])]),
             targets=self.targets[rows],
             cut=self.cut[rows],
             texts=[self.texts[row] for row in rows] if self.texts else (),
         )
+
+
+def _ranges(starts: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the numbers from starts[n] up to starts[n + 1] for each chosen n, one range after another."""
+    lengths = starts[chosen + 1] - starts[chosen]
+    ends = np.cumsum(lengths)
+    return np.repeat(starts[chosen] - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
 
 
 def encode(

@@ -9,18 +9,19 @@ the loss clearly on rows that did not choose it (Guo et al. 2017).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from headwater.finetuning.rows.labels import Labels
+from headwater.finetuning.rows.row import MemberName
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 _LEAST = 1e-9  # probability, before its logarithm
 _LOWEST, _HIGHEST = 0.1, 10.0  # temperatures
-_PARTS = 4  # of the rows, to see what a temperature gains on rows that did not choose it
+_PARTS = 4  # of the rows: each measures the temperature that the others choose
 _Z = 1.96
 
 
@@ -67,6 +68,31 @@ def losses(probabilities: Floats, targets: Doubles, labels: Labels) -> Doubles:
     return -np.log(np.maximum(shares[np.arange(len(targets)), targets.astype(np.int64)], _LEAST))
 
 
+def mean_loss(probabilities: Floats, targets: Doubles, importance: Floats, labels: Labels) -> float:
+    """Return the mean negative log-likelihood of rows with these weights; of scores that of normal errors."""
+    each = losses(probabilities, targets, labels)
+    mean = float((importance * each).sum() / max(1e-9, importance.sum()))
+    return float(np.log(max(mean, _LEAST))) / 2 if labels.target == "score" else mean
+
+
+def mixture_weights(
+    probabilities: Mapping[MemberName, Floats],
+    targets: Doubles,
+    importance: Floats,
+    labels: Labels,
+    prior: float,
+    least: float,
+) -> dict[MemberName, float]:
+    """Return the members of the mixture and their weights: those of less than the `least` weight are dropped."""
+    names = list(probabilities)
+    while True:
+        weights = best_weights([probabilities[name] for name in names], targets, importance, labels, prior)
+        heavy = [name for name, w in zip(names, weights, strict=True) if w >= least or w == max(weights)]
+        if len(heavy) == len(names):
+            return dict(zip(names, weights, strict=True))
+        names = heavy
+
+
 def best_weights(
     probabilities: Sequence[Floats], targets: Doubles, importance: Floats, labels: Labels, prior: float
 ) -> list[float]:
@@ -106,11 +132,6 @@ def _error_scale(probabilities: Sequence[Floats], targets: Doubles, labels: Labe
     return max(1e-9, 2 * min(float(losses(one, targets, labels).mean()) for one in probabilities))
 
 
-def chosen_members(weights: Sequence[float], least: float) -> list[int]:
-    """Return the members with at least this weight; the best one in any case."""
-    return [n for n, weight in enumerate(weights) if weight >= least or weight == max(weights)]
-
-
 def best_temperature(probabilities: Floats, targets: Doubles, labels: Labels, least_rows: int) -> float:
     """Return the temperature of least loss if its gain is clear on rows that did not choose it, else 1."""
     if labels.target == "score" or len(targets) < least_rows:
@@ -121,8 +142,8 @@ def best_temperature(probabilities: Floats, targets: Doubles, labels: Labels, le
         others, rows = parts != part, parts == part
         temperature = _temperature(probabilities[others], targets[others], labels)
         after = pool([probabilities[rows]], [1.0], labels, temperature)
-        gains[rows] = _doubted(probabilities[rows], targets[rows], labels, len(targets))
-        gains[rows] -= _doubted(after, targets[rows], labels, len(targets))
+        gains[rows] = _smoothed_losses(probabilities[rows], targets[rows], labels, len(targets))
+        gains[rows] -= _smoothed_losses(after, targets[rows], labels, len(targets))
     clear = gains.mean() > _Z * gains.std(ddof=1) / len(gains) ** 0.5
     return _temperature(probabilities, targets, labels) if clear else 1.0
 
@@ -132,18 +153,18 @@ def _temperature(probabilities: Floats, targets: Doubles, labels: Labels) -> flo
 
     def loss(power: float) -> float:
         scaled = pool([probabilities], [1.0], labels, float(np.exp(power)))
-        return float(_doubted(scaled, targets, labels, len(targets)).mean())
+        return float(_smoothed_losses(scaled, targets, labels, len(targets)).mean())
 
     best = minimize_scalar(loss, bounds=(np.log(_LOWEST), np.log(_HIGHEST)), method="bounded")
     return float(f"{np.exp(best.x):.4g}")
 
 
-def _doubted(probabilities: Floats, targets: Doubles, labels: Labels, rows: int) -> Doubles:
-    """Return losses of which a part, 1 of rows + 2, is of the other outputs (Platt 1999).
+def _smoothed_losses(probabilities: Floats, targets: Doubles, labels: Labels, rows: int) -> Doubles:
+    """Return (rows,) losses for targets that give 1 / (rows + 2) to the other outputs (Platt 1999).
 
-    A few rows that are all right do not prove certainty.
+    A few rows that are all predicted correctly do not prove certainty.
     """
-    own, doubt = losses(probabilities, targets, labels), 1 / (rows + 2)
+    own, share = losses(probabilities, targets, labels), 1 / (rows + 2)
     logs = -np.log(np.maximum(probabilities.astype(np.float64), _LEAST))
     if labels.target == "labels":
         others = -np.log(np.maximum(1 - probabilities.astype(np.float64), _LEAST))
@@ -152,17 +173,4 @@ def _doubted(probabilities: Floats, targets: Doubles, labels: Labels, rows: int)
         present = probabilities > 0
         counts = np.maximum(present.sum(axis=1) - 1, 1)
         other = ((logs * present).sum(axis=1) - own) / counts
-    return (1 - doubt) * own + doubt * other
-
-
-def cross_fitted(
-    groups: npt.NDArray[np.int64],
-    choose: Callable[[npt.NDArray[np.bool_]], Callable[[npt.NDArray[np.bool_]], Floats]],
-) -> Floats:
-    """Return (rows, outputs): each group's probabilities by what `choose` returned for the other groups' rows."""
-    parts = [(groups == group, choose(groups != group)) for group in np.unique(groups)]
-    first = parts[0][1](parts[0][0])
-    found = np.empty((len(groups), first.shape[1]), np.float32)
-    for rows, predict in parts:
-        found[rows] = predict(rows)
-    return found
+    return (1 - share) * own + share * other

@@ -17,8 +17,10 @@ import numpy.typing as npt
 
 from headwater.display import counted
 from headwater.finetuning.learning.config import POLICY, FinetuneConfig, Recipe
-from headwater.finetuning.learning.fit import Examples, Fitted, learn_baseline
+from headwater.finetuning.learning.examples import Examples
+from headwater.finetuning.learning.fit import Fitted
 from headwater.finetuning.learning.linear import TFIDF_STRENGTHS, choose_linear, sampled
+from headwater.finetuning.learning.members import learn_baseline
 from headwater.finetuning.learning.train import Training
 from headwater.finetuning.model.fine_tuned import FineTuned, decide
 from headwater.finetuning.model.mixture import pool
@@ -207,7 +209,8 @@ def _figures_dict(figures: Figures) -> dict[str, Any]:
 
 def analyse(fitted: Fitted, examples: Examples, config: FinetuneConfig) -> FinetuneResults:
     """Return everything that is said about a fitted model."""
-    measured, labels, name = fitted.measured, fitted.model.labels, fitted.metric
+    measured, labels = fitted.measured, fitted.model.labels
+    name = config.checked_metric(labels)
     tfidf, held = fitted.tfidf, measured.members.get("tfidf")
     if tfidf is None and config.baseline:
         tfidf, held = learn_baseline(examples, config)
@@ -226,14 +229,14 @@ def analyse(fitted: Fitted, examples: Examples, config: FinetuneConfig) -> Finet
     members = [
         MemberFigures(
             one,
-            member.weight,
+            fitted.weights.get(one, 0.0),
             measure_decisions(
                 labels.target, measured.part.targets, decide(labels, measured.members[one]), labels.outputs
             )[name]
             if one in measured.members
             else None,
         )
-        for one, member in fitted.members.items()
+        for one in fitted.members
     ]
     chance, majority = _guesses(labels, examples, measured.part.targets, measured.part.rows)
     return FinetuneResults(
@@ -241,7 +244,7 @@ def analyse(fitted: Fitted, examples: Examples, config: FinetuneConfig) -> Finet
         labels.target,
         name,
         fitted.recipe,
-        fitted.base_name,
+        examples.base.name,
         members,
         fitted.model.description.temperature,
         figures,
@@ -257,7 +260,7 @@ def analyse(fitted: Fitted, examples: Examples, config: FinetuneConfig) -> Finet
         mistakes(fitted.model, measured.part.rows, measured.part.targets, measured.probabilities),
         fitted.training,
         examples.count,
-        fitted.left_out,
+        examples.left_out if tfidf is not None or "probe" in fitted.members else 0,
         examples.parts.notes,
         _warnings(labels, figures, decided, measured.part.targets, chance),
     )
@@ -418,12 +421,13 @@ def _judged(
     matrices: list[tuple[Any, Sequence[float]]] = []
     names: tuple[MemberName, ...] = ("tfidf", "probe")
     for name in names:
-        choice = fitted.members[name].choice if name in fitted.members else None
+        member = fitted.members.get(name)
+        choice = None if member is None else member.choice
         if name == "tfidf":
             strengths = [choice.strength] if choice else [TFIDF_STRENGTHS[1]]
             matrices.append((fitted.tfidf.features([row.segments for row in sample]), strengths))
-        elif choice and fitted.features is not None and len(fitted.features) == len(examples.seen):
-            matrices.append((fitted.features[places], [choice.strength]))
+        elif choice and member and member.features is not None and not examples.left_out:
+            matrices.append((member.features[places], [choice.strength]))
     each = [
         choose_linear({"features": matrix}, wanted, weights, labels, splits, strengths)[1]
         for matrix, strengths in matrices
