@@ -31,7 +31,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -195,10 +195,18 @@ def datatrove_extract(folder: Path) -> None:
 def headwater_near(folder: Path) -> None:
     import numpy as np
 
-    from headwater.corpus import near_duplicates
+    from headwater.corpus import BuildConfig, build_corpus, read_documents
 
-    removed, _ = near_duplicates(lambda: read_texts(folder / "in"), folder)
-    np.save(folder / "headwater-near.npy", removed)
+    shutil.rmtree(folder / "out", ignore_errors=True)
+    build_corpus([folder / "in"], folder / "out", BuildConfig(near_duplicates=True))
+    kept = Counter(document.text for document in read_documents(folder / "out"))
+    removed = []
+    for number, text in enumerate(read_texts(folder / "in")):
+        if kept[text]:  # of equal texts the first is kept
+            kept[text] -= 1
+        else:
+            removed.append(number)
+    np.save(folder / "headwater-near.npy", np.array(removed))
 
 
 def datatrove_near(folder: Path) -> None:

@@ -78,9 +78,9 @@ def build(folder: Path) -> None:
 
 
 def near(folder: Path) -> None:
-    from headwater.corpus import near_duplicates
+    from headwater.corpus import BuildConfig, build_corpus
 
-    near_duplicates(lambda: _texts_in(folder / "in"), folder)
+    build_corpus([folder / "in"], folder / "out", BuildConfig(near_duplicates=True))
 
 
 def overlap(folder: Path) -> None:
@@ -101,13 +101,6 @@ def pack(folder: Path) -> None:
     from headwater.pretraining import pack as pack_tokens
 
     pack_tokens(folder / "in", "gpt2", folder / "out", 0.05)
-
-
-def _texts_in(folder: Path) -> Iterator[str]:
-    for path in sorted(folder.iterdir()):
-        with path.open(encoding="utf-8") as handle:
-            for line in handle:
-                yield json.loads(line)["text"]
 
 
 def write_corpus(count: int, folder: Path) -> None:

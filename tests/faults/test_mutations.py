@@ -11,7 +11,6 @@ say so.
 from __future__ import annotations
 
 import bz2
-import contextlib
 import gzip
 import io
 import json
@@ -231,35 +230,6 @@ def test_a_run_past_a_damaged_checkpoint_ends_the_same(
                 assert newest.name in notes[0]
             done += 1
         path.write_bytes(content)
-    counted("mutations", done)
-
-
-def test_the_parts_of_a_killed_build_are_checked_before_joining(
-    campaign: Any, counted: Callable[[str, int], None]
-) -> None:
-    """A part that was damaged between a kill and the next try is done again."""
-    from headwater.corpus import BuildConfig
-    from headwater.corpus.building.phases import PhaseRunner
-    from headwater.corpus.building.pipeline import _plan, _stage
-    from headwater.corpus.building.plan import PARTS
-    from headwater.storage import Destination
-
-    done = 0
-    sources = ["../world/texts", "../world/rows.jsonl"]
-    names = ("documents.arrow", "fingerprints", "account.json")
-    for name in names:
-        for number in range(4):
-            trial = campaign.trial("build")
-            with contextlib.chdir(trial):  # for relative names as on a command line
-                stage, opened = _stage(sources, Destination("out"), BuildConfig())
-                plan = _plan(opened, stage, BuildConfig())
-                PhaseRunner(plan).run(PARTS, 0)
-                path = plan.output(PARTS, 0) / name
-                content = path.read_bytes()
-                changes = list(mutations(content, b"other", campaign.random))
-                path.write_bytes(changes[(1, 2, -1, -2)[number]][1])
-            campaign.finish("build", trial)
-            done += 1
     counted("mutations", done)
 
 

@@ -242,7 +242,7 @@ run, add = pack.PackRunner.run, shards.ShardWriter.add
 
 def dying(runner, *task):
     run(runner, *task)
-    if runner.plan.output(*task).name == killed:
+    if runner.output(*task).name == killed:
         os.killpg(0, signal.SIGKILL)
 
 
@@ -284,7 +284,7 @@ def test_packing_killed_four_times_gives_the_same_bytes(
     encoded: list[str] = []
     run = PackRunner.run
     monkeypatch.setattr(
-        PackRunner, "run", lambda self, *task: encoded.append(self.plan.output(*task).name) or run(self, *task)
+        PackRunner, "run", lambda self, *task: encoded.append(self.output(*task).name) or run(self, *task)
     )
     capsys.readouterr()
     assert pack(files, tokenizer, out, 0.1, progress=PlainProgress()) == counts

@@ -1,6 +1,5 @@
 from .building.pipeline import build_corpus, read_funnel
 from .building.recipes import BuildConfig, load_recipe, make_steps
-from .dedup.near import near_duplicates
 from .dedup.overlap import TrainingGrams, measure_overlap, split_words, texts_of, training_grams
 from .division import Division, Part, split
 from .extract.page_text import extract_page
@@ -8,7 +7,7 @@ from .filters import Step
 from .folder import Document, rank, read_documents, write_documents
 from .measures import statistics
 from .sources.pages import Page, read_pages
-from .task_workers import Phase, TaskRunner, remove_parts
+from .task_workers import TaskRunner, remove_parts
 from .web.fetch import FetchConfig, fetch_links
 from .web.links import LinksConfig, gather_links
 
@@ -20,7 +19,6 @@ __all__ = [
     "LinksConfig",
     "Page",
     "Part",
-    "Phase",
     "Step",
     "TaskRunner",
     "TrainingGrams",
@@ -31,7 +29,6 @@ __all__ = [
     "load_recipe",
     "make_steps",
     "measure_overlap",
-    "near_duplicates",
     "rank",
     "read_documents",
     "read_funnel",

@@ -13,11 +13,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headwater.errors import DataError, FolderError
 from headwater.reading import ParquetTable
 from headwater.storage import folder_files, storage_errors
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 COLUMNS = ("id", "text", "source", "url", "date", "language")
 SHARD_BYTES = 256 * 1024**2  # UTF-8 bytes of text in one Parquet file
@@ -113,22 +117,17 @@ def _table(group: list[Document], schema: Any) -> Any:
     return pyarrow.table(columns, schema=schema)
 
 
-def shard_starts(sizes: Iterable[Any]) -> list[int]:
+def shard_starts(sizes: npt.NDArray[np.int64]) -> list[int]:
     """Return the number of the first document of each shard that `write_documents` would write.
 
-    `sizes` are arrays, (documents,) int64, of the bytes of the documents' texts, 0 for one that is not written.
+    sizes: bytes of each document's text, (documents,), 0 for one that is not written.
     """
-    starts, size, first = [0], 0, 0
-    for part in sizes:
-        ends = part.cumsum()
-        total, before = int(ends[-1]) if len(ends) else 0, 0
-        while size + total - before >= SHARD_BYTES:
-            last = int(ends.searchsorted(SHARD_BYTES - size + before))
-            starts.append(first + last + 1)
-            before, size = int(ends[last]), 0
-        size += total - before
-        first += len(part)
-    return starts if size or len(starts) == 1 else starts[:-1]  # no document is left for another shard
+    starts, ends, size = [0], sizes.cumsum(), 0
+    while len(ends) and ends[-1] - size >= SHARD_BYTES:
+        last = int(ends.searchsorted(size + SHARD_BYTES))
+        starts.append(last + 1)
+        size = int(ends[last])
+    return starts if len(starts) == 1 or size < ends[-1] else starts[:-1]  # no document is left for another shard
 
 
 def read_documents(corpus: Path) -> Iterator[Document]:

@@ -2,9 +2,9 @@
 
 The output of a task is flushed and gets its name when it is complete, so that work resumes anywhere.
 
-A worker calls one function for every request that it receives, and may die at any: `WorkerPool` replaces it and
-sends the request again, ATTEMPTS times in all. Requests and replies are pickled: both ends of the pipe belong to
-one command.
+A worker calls one function for every request that it receives, and may die at any: `WorkerPool` replaces it.
+Requests and replies are pickled: both ends of the pipe belong to one command. `multiprocessing` would import the
+caller's script in every worker, so that a script would need `if __name__ == "__main__"`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from headwater.errors import FolderError, HeadwaterError, ResourceError, StorageError
 from headwater.storage import atomic_path, folder_lock, to_json
@@ -36,52 +36,53 @@ ATTEMPTS = 3
 _START_SECONDS = 120.0
 
 
-class Phase(NamedTuple):
-    """Tasks of one kind: their number, and what fills a task's folder and returns its account, if it has one."""
-
-    name: str
-    count: Callable[[Any], int]
-    fill: Callable[[Any, int, Path], Mapping[str, Any] | None]
+def _ignore(progress: Any) -> None:
+    """Do not show the progress of a task."""
 
 
+@dataclass(eq=False)
 class TaskRunner:
-    """Does the tasks of a plan, phase by phase, each into a folder of its own unless it exists.
+    """Does numbered tasks, phase by phase, each into a folder of its own unless it exists.
 
-    Subclasses are made of the plan alone, `Subclass(plan)`, in each process that does its tasks.
+    A subclass is a dataclass of what the tasks need; each process that does tasks has a copy. Its method
+    `make_PHASE(number, work)` fills the folder of one task and returns the task's account, if it has one.
     """
 
-    def __init__(self, plan: Any, phases: Sequence[Phase] = ()) -> None:
-        """plan: a dataclass with a method `output(phase, number)`, the folder of a task."""
-        self.plan, self.phases = plan, {phase.name: phase for phase in phases}
-        self.report: Callable[[Any], None] = lambda progress: None  # called by a task now and then
+    folder: Path
+    """The folder of the tasks' folders."""
+    report: Callable[[Any], None] = field(default_factory=lambda: _ignore, init=False)
+    """Called by a task now and then."""
+
+    def phases(self) -> Iterator[tuple[str, int]]:
+        """Yield each phase and the number of its tasks, which may depend on what the phases before it wrote."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """End what the tasks have started."""
 
-    def plan_alone(self) -> Any:
-        """Return the plan for another process, without what it has cached."""
-        return replace(self.plan)
+    def output(self, phase: str, number: int) -> Path:
+        """Return the folder of a task's output; it exists when the task is done."""
+        return self.folder / f"{phase}-{number:06d}"
 
-    def missing(self, phase: str) -> list[int]:
-        """Return the numbers of the tasks of a phase that are not done; those of the phases before it must be."""
-        count = self.phases[phase].count(self.plan)
-        return [number for number in range(count) if not self.plan.output(phase, number).is_dir()]
+    def missing(self, phase: str, count: int) -> list[int]:
+        """Return the numbers of the tasks of a phase that are not done."""
+        return [number for number in range(count) if not self.output(phase, number).is_dir()]
 
     def run(self, phase: str, number: int) -> None:
         """Do one task unless it is done."""
-        output = self.plan.output(phase, number)
+        output = self.output(phase, number)
         if output.is_dir():
             return
         try:
             with atomic_path(output, folder=True) as work:
-                account = self.phases[phase].fill(self.plan, number, work)
+                account = getattr(self, f"make_{phase}")(number, work)
                 if account is not None:
                     (work / ACCOUNT).write_bytes(to_json(account))
         except StorageError:
             if not output.is_dir():  # else a worker that was thought dead did it
                 raise
 
-    def described(self, phase: str, number: int) -> str:
+    def input_of(self, phase: str, number: int) -> str:
         """Return what a task reads, for messages."""
         return f"{phase} {number}"
 
@@ -99,17 +100,20 @@ class TaskRunner:
         the others of its phase are done, but a failure of storage at once.
         """
         count = workers if engine == "local" else min(workers, os.cpu_count() or 1)
-        with closing(self), WorkerPool(count, _task_handler, type(self), self.plan_alone()) as pool:
-            if engine == "ray":
-                from headwater.corpus.building.cluster import run_on_ray
+        with closing(self), closing(WorkerPool(count, _task_handler, replace(self))) as pool:
+            for phase, tasks in self.phases():
+                if engine == "ray":
+                    from headwater.corpus.building.cluster import run_on_ray
 
-                run_on_ray(self, workers, address)
-            for phase in self.phases:
-                requests = [(phase, number) for number in self.missing(phase)]
-                for number in pool.replies(
-                    requests, partial(do_task, self), lambda request: self.described(*request)
-                ):
-                    on_done(phase, number)
+                    run_on_ray(self, phase, self.missing(phase, tasks), workers, address)
+                requests = [(phase, number) for number in self.missing(phase, tasks)]
+                for task, _ in pool.replies(requests, _task_handler(self), lambda task: self.input_of(*task)):
+                    on_done(*task)
+
+
+def _task_handler(runner: TaskRunner) -> Callable[[tuple[str, int]], None]:
+    """Return what does a task (phase, number)."""
+    return lambda task: runner.run(*task)
 
 
 def remove_parts(out: Path) -> None:
@@ -121,23 +125,12 @@ def remove_parts(out: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _task_handler(runner: type[TaskRunner], plan: Any) -> Callable[[tuple[str, int]], int]:
-    """Return what a worker process does with a request (phase, number of a task): it returns the number."""
-    return partial(do_task, runner(plan))
-
-
-def do_task(runner: TaskRunner, request: tuple[str, int]) -> int:
-    """Do the task of a request; return its number."""
-    runner.run(*request)
-    return request[1]
-
-
 class WorkerDied(Exception):
-    """A worker ended before it replied to `request`: by itself with `status`, or `timed_out` and killed."""
+    """A worker ended before it replied: with `status`, `timed_out` and killed, or `at_start`, before a request."""
 
-    def __init__(self, request: Any, status: int = 0, *, timed_out: bool = False) -> None:
-        super().__init__(request)
-        self.request, self.status, self.timed_out = request, status, timed_out
+    def __init__(self, status: int, *, timed_out: bool = False) -> None:
+        super().__init__(status)
+        self.status, self.timed_out, self.at_start = status, timed_out, False
 
 
 class WorkerFailed(RuntimeError):
@@ -145,140 +138,144 @@ class WorkerFailed(RuntimeError):
 
 
 class WorkerProcess:
-    """A process that answers one request at a time.
+    """A process that answers one request at a time, started for the first one, and again after its end.
 
     It calls `handler` with `arguments`, which returns the function for the requests.
     """
 
     def __init__(self, handler: Callable[..., Any], *arguments: Any) -> None:
-        command = [sys.executable, "-m", "headwater.corpus.task_workers"]
-        self._process: Any = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self._timed_out = False
-        try:
-            self.ask((handler, arguments), _START_SECONDS)
-        except WorkerDied:
-            self.stop()
-            raise
+        self._command = (handler, arguments)
+        self._process: Any = None
+        self._closed = False
 
     def ask(self, request: Any, seconds: float = threading.TIMEOUT_MAX) -> Any:
         """Return the reply to a request, or raise the HeadwaterError that it raised.
 
         Raises WorkerFailed for another error, WorkerDied if the process ends first; kills it after `seconds`.
         """
-        watchdog = threading.Timer(seconds, self._time_out)
+        if self._process is None:
+            self._start()
+        return self._exchange(request, seconds)
+
+    def kill(self) -> None:
+        """End the process for good; a request that waits for its reply raises WorkerDied."""
+        self._closed = True
+        if process := self._process:
+            process.kill()
+
+    def stop(self) -> None:
+        """End the process, if it runs, and close its pipes."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                with suppress(OSError):  # unwritten bytes for a process that is gone
+                    pipe.close()
+
+    def _start(self) -> None:
+        command = [sys.executable, "-m", "headwater.corpus.task_workers"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        if self._closed:  # meanwhile
+            self._process.kill()
+        try:
+            self._exchange(self._command, _START_SECONDS)
+        except WorkerDied as died:
+            died.at_start = True
+            raise
+        except HeadwaterError:
+            self.stop()
+            raise
+
+    def _exchange(self, request: Any, seconds: float) -> Any:
+        process, timed_out = self._process, threading.Event()
+
+        def end() -> None:
+            timed_out.set()
+            process.kill()
+
+        watchdog = threading.Timer(seconds, end)
         watchdog.daemon = True
         watchdog.start()
         try:
             with suppress(OSError):  # the process ended, so that no reply comes
-                pickle.dump(pickle.dumps(request), self._process.stdin)
-                self._process.stdin.flush()
-            reply = pickle.load(self._process.stdout)
+                pickle.dump(pickle.dumps(request), process.stdin)
+                process.stdin.flush()
+            reply = pickle.load(process.stdout)
         except (EOFError, OSError, pickle.UnpicklingError):
-            raise WorkerDied(request, self._process.wait(), timed_out=self._timed_out) from None
+            status = process.wait()
+            self.stop()
+            raise WorkerDied(status, timed_out=timed_out.is_set()) from None
         finally:
             watchdog.cancel()
         if isinstance(reply, HeadwaterError | WorkerFailed):
             raise reply
         return reply
 
-    def _time_out(self) -> None:
-        self._timed_out = True
-        self.kill()
-
-    def kill(self) -> None:
-        """End the process; a request that waits for its reply raises WorkerDied."""
-        self._process.kill()
-
-    def stop(self) -> None:
-        """End the process and close its pipes."""
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            with suppress(OSError):  # unwritten bytes for a process that is gone
-                pipe.close()
-
 
 class WorkerPool:
-    """Pool of lazily started workers, each asked by a thread of its own.
-
-    Use as a context manager; exit stops them and does not wait for running requests, as after Ctrl-C.
-    """
+    """Workers, and as many threads that wait for their replies; `close` does not wait for running requests."""
 
     def __init__(self, count: int, handler: Callable[..., Any], *arguments: Any) -> None:
-        self._command = (handler, *arguments)
-        self._count, self._threads, self._own = count, ThreadPoolExecutor(count), threading.local()
-        self._started: list[WorkerProcess] = []
-        self._ended = False
+        self._threads = ThreadPoolExecutor(count)
+        self._workers = [WorkerProcess(handler, *arguments) for _ in range(count)]
+        self._idle = [*self._workers]
 
-    def __enter__(self) -> WorkerPool:
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        self._ended = True
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        for worker in list(self._started):
-            worker.kill()
-        self._threads.shutdown()
-        for worker in self._started:
-            worker.stop()
+    def submit(self, request: Any, seconds: float = threading.TIMEOUT_MAX, *, attempts: int = 1) -> Future[Any]:
+        """Return the future reply to a request, which has `seconds`; one whose worker dies is sent again."""
+        return self._threads.submit(self._ask, request, seconds, attempts)
 
     def replies(
         self, requests: Sequence[Any], here: Callable[[Any], Any], input_of: Callable[[Any], str]
-    ) -> Iterator[Any]:
-        """Yield the replies in the order of completion; raise what a request raised.
+    ) -> Iterator[tuple[Any, Any]]:
+        """Yield each request and its reply in the order of completion; raise what a request raised.
 
         `here` answers in this process what one worker would do alone. A request whose worker dies ATTEMPTS times
         raises ResourceError with what `input_of` returns for it. The other requests are answered first, unless
         storage or the program failed.
         """
-        if self._count == 1 or len(requests) <= 1:
-            yield from _results(partial(here, request) for request in requests)
-            return
-        futures = [self._threads.submit(self._ask, request, input_of) for request in requests]
-        yield from _results(future.result for future in as_completed(futures))
-
-    def _ask(self, request: Any, input_of: Callable[[Any], str]) -> Any:
-        for _ in range(ATTEMPTS):
-            if self._ended:
-                break
-            with suppress(WorkerDied):
-                return self._worker().ask(request)
-            if worker := vars(self._own).pop("worker", None):
-                self._started.remove(worker)
-                worker.stop()  # closes its pipes
-        raise ResourceError(
-            f"the worker that read {input_of(request)} died {ATTEMPTS} times",
-            repair="See whether memory ran out: with fewer --workers each has more; what is complete is kept",
+        calls: Iterator[tuple[Any, Callable[[], Any]]] = (
+            (request, partial(here, request)) for request in requests
         )
+        if min(len(self._workers), len(requests)) > 1:
+            futures = {self.submit(request, attempts=ATTEMPTS): request for request in requests}
+            calls = ((futures[future], future.result) for future in as_completed(futures))
+        failed: HeadwaterError | None = None
+        for request, call in calls:
+            try:
+                reply = call()
+            except StorageError:
+                raise
+            except HeadwaterError as error:
+                failed = failed or error
+            except WorkerDied:
+                failed = failed or ResourceError(
+                    f"the worker that read {input_of(request)} died {ATTEMPTS} times",
+                    repair="See whether memory ran out: with fewer --workers each has more; done tasks are kept",
+                )
+            else:
+                yield request, reply
+        if failed is not None:
+            raise failed
 
-    def _worker(self) -> WorkerProcess:
-        """Return the worker of this thread."""
-        if not hasattr(self._own, "worker"):
-            self._own.worker = self._start()
-            self._started.append(self._own.worker)
-            if self._ended:  # while it started
-                self._own.worker.kill()
-        worker: WorkerProcess = self._own.worker
-        return worker
+    def close(self) -> None:
+        """End the workers, also while they answer, as after Ctrl-C."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for worker in self._workers:
+            worker.kill()
+        self._threads.shutdown()
+        for worker in self._workers:
+            worker.stop()
 
-    def _start(self) -> WorkerProcess:
-        return WorkerProcess(*self._command)
-
-
-def _results(calls: Iterable[Callable[[], Any]]) -> Iterator[Any]:
-    """Yield what calls return; raise the first error after all others, but a failure of storage at once."""
-    failed: HeadwaterError | None = None
-    for call in calls:
+    def _ask(self, request: Any, seconds: float, attempts: int) -> Any:
+        worker = self._idle.pop()
         try:
-            result = call()
-        except StorageError:
-            raise
-        except HeadwaterError as error:
-            failed = failed or error
-        else:
-            yield result
-    if failed is not None:
-        raise failed
+            for _ in range(attempts - 1):
+                with suppress(WorkerDied):
+                    return worker.ask(request, seconds)
+            return worker.ask(request, seconds)
+        finally:
+            self._idle.append(worker)
 
 
 def _serve() -> None:

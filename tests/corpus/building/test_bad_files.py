@@ -25,8 +25,7 @@ from headwater.corpus import (
 )
 from headwater.corpus import task_workers as engine
 from headwater.corpus.building import plan as planning
-from headwater.corpus.building.phases import PhaseRunner
-from headwater.corpus.dedup.keys import key_ranges
+from headwater.corpus.building.runner import BuildRunner
 from headwater.errors import DataError, ResourceError, StorageError
 from headwater.storage import Stage, open_folder
 
@@ -114,20 +113,20 @@ def test_a_task_that_fails_leaves_the_others_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
     files = write_rows(tmp_path / "files", 5)
-    run_all = PhaseRunner.run_all
+    run_all = BuildRunner.run_all
 
-    def after_the_plan(runner: PhaseRunner, **options: Any) -> None:
+    def after_the_plan(runner: BuildRunner, **options: Any) -> None:
         (files / "00.jsonl").rename(tmp_path / "away")
         run_all(runner, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(PhaseRunner, "run_all", after_the_plan)
+        patched.setattr(BuildRunner, "run_all", after_the_plan)
         with pytest.raises(ResourceError, match=r"00\.jsonl does not exist"):
             build_corpus([files], tmp_path / "corpus", workers=workers)
     (tmp_path / "away").rename(files / "00.jsonl")
     done: list[int] = []
-    fill = PhaseRunner._fill_part
-    monkeypatch.setattr(PhaseRunner, "_fill_part", lambda *task: done.append(task[2]) or fill(*task))
+    fill = BuildRunner.make_parts
+    monkeypatch.setattr(BuildRunner, "make_parts", lambda *task: done.append(task[1]) or fill(*task))
     build_corpus([files], tmp_path / "corpus")
     assert done == [0]
     assert len(list(read_documents(tmp_path / "corpus"))) == 15
@@ -138,22 +137,12 @@ def test_an_extracting_process_serves_all_files_of_a_task(tmp_path: Path, monkey
     files = write_rows(tmp_path / "files", 4)
     for number in range(4):
         (files / f"{number:02d}.html").write_text(f"<p>{'The river runs to the sea. ' * (number + 3)}")
-    started: list[tuple[Any, ...]] = []
-    start = engine.WorkerProcess.__init__
-
-    def counted(self: engine.WorkerProcess, *command: Any) -> None:
-        started.append(command)
-        start(self, *command)
-
-    monkeypatch.setattr(engine.WorkerProcess, "__init__", counted)
+    started: list[engine.WorkerProcess] = []
+    start = engine.WorkerProcess._start
+    monkeypatch.setattr(engine.WorkerProcess, "_start", lambda self: started.append(self) or start(self))
     build_corpus([files], tmp_path / "corpus")
     assert len(started) == 1
     assert read_funnel(tmp_path / "corpus")["kept"]["documents"] == 16
-
-
-def test_more_documents_than_numbers_are_refused() -> None:
-    with pytest.raises(ResourceError, match="among 4,294,967,297 documents; expected at most 4,294,967,296"):
-        key_ranges(2**32 + 1)
 
 
 def test_a_document_beyond_arrows_limit_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

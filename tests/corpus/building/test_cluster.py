@@ -15,8 +15,8 @@ from headwater.cli.main import main
 from headwater.corpus import BuildConfig, build_corpus
 from headwater.corpus.building import plan as sources
 from headwater.corpus.building.parts import PartMaker
-from headwater.corpus.building.phases import PhaseRunner
-from headwater.corpus.building.plan import PARTS, BuildPlan
+from headwater.corpus.building.plan import PARTS
+from headwater.corpus.building.runner import BuildRunner
 from headwater.errors import ResourceError, StorageError
 from headwater.storage import open_folder
 
@@ -46,12 +46,12 @@ def test_an_address_without_ray_is_refused(tmp_path: Path, capsys: pytest.Captur
 
 def test_a_source_that_a_node_does_not_have_is_not_left_out(tmp_path: Path) -> None:
     files = write_files(tmp_path / "files", 2)
-    plan = BuildPlan(tmp_path / "parts", BuildConfig(), (), tuple(sources.open_source(0, files).tasks))
-    plan.folder.mkdir()
+    runner = BuildRunner(tmp_path / "parts", BuildConfig(), (), tuple(sources.open_source(0, files).tasks))
+    runner.folder.mkdir()
     (files / "01.jsonl").unlink()
     with pytest.raises(ResourceError, match=r"01\.jsonl does not exist on "):
-        PhaseRunner(plan).run(PARTS, 1)
-    assert PhaseRunner(plan).missing(PARTS) == [0, 1]
+        runner.run(PARTS, 1)
+    assert runner.missing(PARTS, 2) == [0, 1]
 
 
 class Ray:

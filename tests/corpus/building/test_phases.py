@@ -16,36 +16,34 @@ import pytest
 
 from headwater.corpus import BuildConfig, build_corpus, folder
 from headwater.corpus.building import plan as planning
-from headwater.corpus.building.phases import PhaseRunner
-from headwater.corpus.dedup import keys
+from headwater.corpus.building.runner import BuildRunner
 from headwater.errors import FolderError
 from headwater.storage import Manifest, open_folder
 
 CONFIG = BuildConfig(near_duplicates=True)
-SMALL = ((planning, "TASK_FILES", 1), (folder, "SHARD_BYTES", 4000), (keys, "PARTITION_ROWS", 15))
-PLACES = (("parts", 2), ("copies", 1), ("pairs", 3), ("shingles", 2), ("shard", 2))
+SMALL = ((planning, "TASK_FILES", 1), (folder, "SHARD_BYTES", 4000))
+PLACES = (("parts", 2), ("pairs", 0), ("shingles", 2), ("kinds", 0), ("shard", 2))
 
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
 from headwater.corpus import folder
-from headwater.corpus.building import phases, plan
+from headwater.corpus.building import plan, runner
 from headwater.corpus.building.pipeline import build_corpus
 from headwater.corpus.building.recipes import BuildConfig
-from headwater.corpus.dedup import keys
 
 source, out, phase, number = sys.argv[1:]
-plan.TASK_FILES, folder.SHARD_BYTES, keys.PARTITION_ROWS = 1, 4000, 15
-original = phases.PhaseRunner.run
+plan.TASK_FILES, folder.SHARD_BYTES = 1, 4000
+original = runner.BuildRunner.run
 
 
-def dying(runner, *task):
-    original(runner, *task)
+def dying(self, *task):
+    original(self, *task)
     if task[:2] == (phase, int(number)):
         os.killpg(0, signal.SIGKILL)
 
 
-phases.PhaseRunner.run = dying
+runner.BuildRunner.run = dying
 build_corpus([source], Path(out), BuildConfig(near_duplicates=True))
 """
 
@@ -82,15 +80,15 @@ def test_a_build_stopped_after_each_task_does_each_once(
 ) -> None:
     fresh = whole(files, tmp_path / "fresh")
     done: Counter[tuple[Any, ...]] = Counter()
-    run = PhaseRunner.run
+    run = BuildRunner.run
 
-    def interrupted(runner: PhaseRunner, *task: Any) -> None:
+    def interrupted(runner: BuildRunner, *task: Any) -> None:
         run(runner, *task)
         done[task[:2]] += 1
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(PhaseRunner, "run", interrupted)
+        patched.setattr(BuildRunner, "run", interrupted)
         for _ in range(200):
             try:
                 build_corpus([files], tmp_path / "corpus", CONFIG)
@@ -99,19 +97,8 @@ def test_a_build_stopped_after_each_task_does_each_once(
             break
     assert set(done.values()) == {1}
     phases = Counter(phase for phase, _ in done)
-    assert list(phases) == [
-        "parts",
-        "starts",
-        "copies",
-        "pairs",
-        "wanted",
-        "shingles",
-        "similar",
-        "removed",
-        "bounds",
-        "shard",
-    ]
-    assert min(phases[phase] for phase in ("parts", "copies", "pairs", "shingles", "shard")) >= 4
+    assert list(phases) == ["parts", "pairs", "shingles", "kinds", "shard"]
+    assert min(phases[phase] for phase in ("parts", "shingles", "shard")) >= 4
     assert open_folder(tmp_path / "corpus").files == fresh.files
 
 
@@ -134,14 +121,14 @@ def test_files_that_are_skipped_or_added_later_do_not_decide_the_identity(
     files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (files / "picture.png").write_bytes(b"skipped")
-    run_all = PhaseRunner.run_all
+    run_all = BuildRunner.run_all
 
-    def adding(runner: PhaseRunner, **options: Any) -> None:
+    def adding(runner: BuildRunner, **options: Any) -> None:
         (files / "later.jsonl").write_text('{"text": "Added while the corpus is built."}\n')
         run_all(runner, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(PhaseRunner, "run_all", adding)
+        patched.setattr(BuildRunner, "run_all", adding)
         build_corpus([files], tmp_path / "corpus", CONFIG)
     (files / "picture.png").unlink()
     with pytest.raises(FolderError, match="another input"):  # the added file is not in the corpus
@@ -153,12 +140,12 @@ def test_files_that_are_skipped_or_added_later_do_not_decide_the_identity(
 def test_parts_of_a_build_with_other_settings_are_removed(
     files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(runner: PhaseRunner, **options: Any) -> None:
+    def interrupted(runner: BuildRunner, **options: Any) -> None:
         runner.run("parts", 0)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(PhaseRunner, "run_all", interrupted)
+        patched.setattr(BuildRunner, "run_all", interrupted)
         build_corpus([files], tmp_path / "corpus")
     assert list(tmp_path.glob(".corpus.*.parts/parts-000000"))
     whole(files, tmp_path / "corpus")

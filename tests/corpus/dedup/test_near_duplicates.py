@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import random
-from itertools import chain, combinations
+from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.corpus import near_duplicates
-from headwater.corpus.dedup import keys as arrays
-from headwater.corpus.dedup.keys import FINGERPRINT_ROW, copies_in, first_rows, key_ranges
+from headwater.corpus.dedup import near
+from headwater.corpus.dedup.keys import exact_copies
 from headwater.corpus.dedup.near import (
-    KEY_ROW,
     MinHash,
     ShingleFiles,
+    candidate_pairs,
+    choose_removed,
     jaccard,
-    pairs_in,
     split_pairs,
     write_shingles,
 )
+from headwater.errors import ResourceError
 
 
 def make_texts(count: int) -> list[str]:
@@ -48,18 +47,17 @@ def save_keys(folder: Path, texts: list[str], parts: int) -> list[Path]:
     return paths
 
 
-def found_pairs(paths: list[Path], gone: Any = None) -> list[tuple[int, int]]:
-    pairs = pairs_in(paths, first_rows(paths, KEY_ROW), 0, 2**64 - 1, gone)
+def candidates(paths: list[Path], gone: list[bool]) -> list[tuple[int, int]]:
+    pairs = candidate_pairs(paths, np.array(gone, bool))
     return list(zip(*(ends.tolist() for ends in split_pairs(pairs)), strict=True))
 
 
-@pytest.mark.parametrize("partition_keys", [100, 10**6])
-def test_recall_and_precision_against_all_pairs(
-    tmp_path: Path, partition_keys: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(arrays, "PARTITION_ROWS", partition_keys)
+def test_recall_and_precision_against_all_pairs(tmp_path: Path) -> None:
     texts = make_texts(600)
-    goes, stay = near_duplicates(lambda: texts, tmp_path)
+    pairs = candidate_pairs(save_keys(tmp_path, texts, 7), np.zeros(len(texts), bool))
+    wanted = np.union1d(*split_pairs(pairs))
+    write_shingles((texts[number] for number in wanted), tmp_path)
+    goes, stay = choose_removed(pairs, wanted, ShingleFiles([tmp_path]), 0.8)
     assert sorted(goes) == goes.tolist()
     gone = dict(zip(goes.tolist(), stay.tolist(), strict=True))
     maker = MinHash()
@@ -76,24 +74,46 @@ def test_recall_and_precision_against_all_pairs(
 
 def test_shingles_of_many_tasks_are_read_in_any_order(tmp_path: Path) -> None:
     texts = make_texts(12)
-    paths = [tmp_path / f"{number}.bin" for number in range(6)]
-    for number, path in enumerate(paths):
-        write_shingles(texts[2 * number : 2 * number + 2], path)
-    sets, maker = ShingleFiles(paths, range(0, 13, 2)), MinHash()
-    for place in random.Random(3).choices(range(12), k=60):
+    folders = [tmp_path / f"{number}" for number in range(6)]
+    for number, folder in enumerate(folders):
+        folder.mkdir()
+        write_shingles(texts[3 * (number // 2) : 3 * (number // 2) + 3 * (number % 2)], folder)
+    sets, maker = ShingleFiles(folders), MinHash()
+    for place in random.Random(3).choices(range(9), k=60):
         assert np.array_equal(sets[place], maker.shingles(texts[place]))
 
 
 def test_documents_gone_already_take_no_part(tmp_path: Path) -> None:
     texts = ["one two three four five six seven"] * 3
     paths = save_keys(tmp_path, texts, 1)
-    gone = np.array([True, False, False])
-    assert found_pairs(paths, gone) == [(1, 2)]
+    assert candidates(paths, [True, False, False]) == [(1, 2)]
 
 
 def test_texts_without_words_are_like_no_other(tmp_path: Path) -> None:
     paths = save_keys(tmp_path, ["", "...", "!!!", "a", "a"], 2)
-    assert found_pairs(paths) == [(3, 4)]
+    assert candidates(paths, [False] * 5) == [(3, 4)]
+
+
+def test_more_documents_than_numbers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(near, "MOST_DOCUMENTS", 2)
+    with pytest.raises(ResourceError, match="among 3 documents; expected at most 2"):
+        candidates(save_keys(tmp_path, ["a", "b", "c"], 1), [False] * 3)
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(0, 5), max_size=9), min_size=1, max_size=4))
+def test_each_document_with_a_key_is_paired_with_the_first_and_the_previous_one(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[list[int]]
+) -> None:
+    folder, every = tmp_path_factory.mktemp("keys"), [key for part in parts for key in part]
+    paths = [folder / f"{number}" for number in range(len(parts))]
+    for path, part in zip(paths, parts, strict=True):
+        path.write_bytes(np.repeat(np.array(part, np.uint64), near.BANDS).tobytes())
+    wanted = set()
+    for number, key in enumerate(every):
+        same = [earlier for earlier in range(number) if every[earlier] == key != 0]
+        wanted |= {(earlier, number) for earlier in same[:1] + same[-1:]}
+    assert candidates(paths, [False] * len(every)) == sorted(wanted)
 
 
 def test_keys_do_not_depend_on_what_came_before() -> None:
@@ -134,9 +154,9 @@ def test_similarity_is_that_of_sets_of_five_words() -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.lists(st.integers(0, 5), max_size=9), min_size=1, max_size=4), st.sampled_from([2, 10**6]))
-def test_copies_are_detected_in_any_partition(
-    tmp_path_factory: pytest.TempPathFactory, parts: list[list[int]], rows: int
+@given(st.lists(st.lists(st.integers(0, 5), max_size=9), min_size=1, max_size=4))
+def test_copies_are_detected_in_all_parts(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[list[int]]
 ) -> None:
     folder, paths = tmp_path_factory.mktemp("fingerprints"), []
     for number, part in enumerate(parts):
@@ -145,8 +165,4 @@ def test_copies_are_detected_in_any_partition(
             b"".join(bytes([0 if text < 3 else 200, *[0] * 7, *[text % 3] * 8]) for text in part)
         )
     every = [text for part in parts for text in part]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrays, "PARTITION_ROWS", rows)
-        starts = first_rows(paths, FINGERPRINT_ROW)
-        found = [copies_in(paths, starts, *keys).tolist() for keys in key_ranges(starts[-1])]
-    assert sorted(chain.from_iterable(found)) == [n for n, text in enumerate(every) if text in every[:n]]
+    assert exact_copies(paths).tolist() == [text in every[:n] for n, text in enumerate(every)]

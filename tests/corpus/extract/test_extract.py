@@ -238,8 +238,8 @@ def test_pages_that_stall_or_end_the_extractor_are_set_aside(monkeypatch: pytest
         texts = extractor.texts(("", page) for page in (*good[:3], Page("killer", b"kill"), *good[3:5]))
         first = next(texts)
         assert (first[1].name, first[2].text) == ("good-0", "text")
-        assert extractor._worker is not None
-        extractor._worker.kill()
+        [worker] = extractor._pool._workers
+        worker._process.kill()
         rest = list(texts)
         assert [page.name for _, page, _ in rest] == ["good-1", "good-2", "killer", "good-3", "good-4"]
         assert sum(found.reason == "the extractor crashed on it" for *_, found in rest) <= 1
@@ -251,8 +251,8 @@ def test_the_extracting_process_has_a_limit_of_memory() -> None:
 
     with closing(Extractor()) as extractor:
         list(extractor.texts([("", Page("a", b"<p>text</p>"))]))
-        assert extractor._worker is not None
-        limits = resource.prlimit(extractor._worker._process.pid, resource.RLIMIT_AS)
+        [worker] = extractor._pool._workers
+        limits = resource.prlimit(worker._process.pid, resource.RLIMIT_AS)
     assert limits[0] == MEMORY_BYTES
 
 

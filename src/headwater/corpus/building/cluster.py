@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 import socket
 from collections import deque
+from collections.abc import Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from typing import Any
 
-from headwater.corpus.task_workers import TaskRunner, do_task
+from headwater.corpus.task_workers import TaskRunner
 from headwater.errors import ResourceError, require_extra
 
 _CONNECT_SECONDS = 10.0
 
 
-def run_on_ray(runner: TaskRunner, workers: int, address: str) -> None:
-    """Do the tasks on the Ray cluster at `address`, or on one started here if that is empty; `workers` at a time.
+def run_on_ray(runner: TaskRunner, phase: str, numbers: Sequence[int], workers: int, address: str) -> None:
+    """Do tasks on the Ray cluster at `address`, or on one started here if that is empty; `workers` at a time.
 
     A task whose node is lost is done on another; one that fails is left to the caller.
     """
@@ -23,24 +25,19 @@ def run_on_ray(runner: TaskRunner, workers: int, address: str) -> None:
         import ray
     if not ray.is_initialized():
         _join_ray(ray, address)
-    do = ray.remote(_do)
-    plan = ray.put(runner.plan_alone())
-    for phase in runner.phases:
-        missing = deque(runner.missing(phase))
-        running: list[Any] = []
-        while missing or running:
-            while missing and len(running) < workers:
-                running.append(do.remote(type(runner), plan, phase, missing.popleft()))
-            [done], running = ray.wait(running)
-            with suppress(Exception):  # the caller does the task again, and so raises its error
-                ray.get(done)
-        if runner.missing(phase):
-            return
+    do, copy = ray.remote(_do), ray.put(replace(runner))
+    waiting, running = deque(numbers), list[Any]()
+    while waiting or running:
+        while waiting and len(running) < workers:
+            running.append(do.remote(copy, phase, waiting.popleft()))
+        [done], running = ray.wait(running)
+        with suppress(Exception):  # the caller does the task again, and so raises its error
+            ray.get(done)
 
 
-def _do(runner: type[TaskRunner], plan: Any, phase: str, number: int) -> None:
-    with closing(runner(plan)) as made:
-        do_task(made, (phase, number))
+def _do(runner: TaskRunner, phase: str, number: int) -> None:
+    with closing(runner):
+        runner.run(phase, number)
 
 
 def _join_ray(ray: Any, address: str) -> None:

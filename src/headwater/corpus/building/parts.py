@@ -13,7 +13,7 @@ from __future__ import annotations
 import platform
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import groupby
@@ -42,7 +42,7 @@ from headwater.corpus.folder import (
 from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.pages import Page, holds_pages, read_pages
 from headwater.corpus.sources.text import other_encoding, read_text_file
-from headwater.corpus.task_workers import ACCOUNT, WorkerDied, WorkerProcess
+from headwater.corpus.task_workers import ACCOUNT, WorkerDied, WorkerPool
 from headwater.errors import DataError, ResourceError, StorageError, require_extra
 from headwater.reading import compose, file_error, read_json
 from headwater.storage import storage_errors
@@ -63,51 +63,41 @@ class Extractor:
         with require_extra("corpus", "extracting the text of pages"):
             import resiliparse.extract.html2text  # noqa: F401
         self.seconds = seconds
-        self._worker: WorkerProcess | None = None
-        self._thread = ThreadPoolExecutor(1)  # asks the worker while the caller reads pages and uses texts
+        self._pool = WorkerPool(1, page_handler)
 
     def close(self) -> None:
         """End the process."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
-        if self._worker is not None:
-            self._worker.kill()
-        self._thread.shutdown()
-        if self._worker is not None:
-            self._worker.stop()
+        self._pool.close()
 
     def texts(self, pages: Iterable[tuple[str, Page]]) -> Iterator[tuple[str, Page, Extracted]]:
-        """Yield (file, page, its text) in the order of the pages."""
-        waiting: deque[tuple[str, Page, Future[Extracted]]] = deque()
+        """Yield (file, page, its text) in the order of the pages, some of which are read ahead."""
+        waiting: deque[tuple[str, Page, float, Future[Extracted]]] = deque()
         for file, page in pages:
-            waiting.append((file, page, self._thread.submit(self._extract, page)))
+            seconds = self.seconds * (1 + len(page.data) // SHARE_BYTES)
+            reply = self._pool.submit((page, seconds), _PATIENCE * seconds)
+            waiting.append((file, page, seconds, reply))
             if len(waiting) >= _AHEAD:
-                oldest = waiting.popleft()
-                yield *oldest[:2], oldest[2].result()
-        for file, page, result in waiting:
-            yield file, page, result.result()
+                yield _extracted(*waiting.popleft())
+        while waiting:
+            yield _extracted(*waiting.popleft())
 
-    def _extract(self, page: Page) -> Extracted:
-        """Return the text of a page; start the worker if needed, and stop one that failed."""
-        if self._worker is None:
-            try:
-                self._worker = WorkerProcess(page_handler)
-            except WorkerDied:
-                raise ResourceError(
-                    "the extracting process ended before its first page",
-                    repair="See its own message above, and whether memory ran out",
-                ) from None
-        seconds = self.seconds * (1 + len(page.data) // SHARE_BYTES)
-        try:
-            extracted: Extracted = self._worker.ask((page, seconds), _PATIENCE * seconds)
-            return extracted
-        except WorkerDied as died:
-            self._worker.stop()
-            self._worker = None
-            if died.timed_out:
-                return Extracted(reason=f"the extractor took longer than {_PATIENCE * seconds:g} s by the clock")
-            if TIMER and died.status == -TIMER:
-                return Extracted(reason=f"the extractor took longer than {seconds:g} s")
-            return Extracted(reason="the extractor crashed on it")
+
+def _extracted(file: str, page: Page, seconds: float, reply: Future[Extracted]) -> tuple[str, Page, Extracted]:
+    """Wait for the text of a page; raise ResourceError if the process does not start."""
+    try:
+        return file, page, reply.result()
+    except WorkerDied as died:
+        if died.at_start:
+            raise ResourceError(
+                "the extracting process ended before its first page",
+                repair="See its own message above, and whether memory ran out",
+            ) from None
+        reason = "the extractor crashed on it"
+        if died.timed_out:
+            reason = f"the extractor took longer than {_PATIENCE * seconds:g} s by the clock"
+        elif TIMER and died.status == -TIMER:
+            reason = f"the extractor took longer than {seconds:g} s"
+        return file, page, Extracted(reason=reason)
 
 
 class PartMaker:

@@ -1,7 +1,7 @@
 """Build a corpus folder from sources: `headwater corpus build`.
 
 A source is `python-docs`, a file, a folder, or another corpus. The build goes through this package in order:
-`plan` divides the sources into tasks; `parts` reads their files, applies the steps, and writes; `phases` finds the
+`plan` divides the sources into tasks; `parts` reads their files, applies the steps, and writes; `runner` finds the
 copies among all documents, except the first of each, and writes the rest in the order of the sources and their
 documents. The result does not depend on the number of workers.
 
@@ -20,12 +20,10 @@ from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any
 
-import numpy as np
-
 from headwater.corpus.building.parts import EMPTY, part_funnel
-from headwater.corpus.building.phases import COUNTS, PhaseRunner, near_copies, shard_count
-from headwater.corpus.building.plan import BUILT_IN, PARTS, BuildPlan, BuildSource, open_source
+from headwater.corpus.building.plan import BUILT_IN, PARTS, BuildSource, open_source
 from headwater.corpus.building.recipes import BuildConfig, make_steps
+from headwater.corpus.building.runner import KINDS, BuildRunner
 from headwater.corpus.filters import Step
 from headwater.corpus.folder import Funnel, Tally, merge, shard_name
 from headwater.corpus.sources.pages import SUFFIXES as PAGE_SUFFIXES
@@ -87,12 +85,12 @@ def build_corpus(
                 more = ", …" if len(kinds) > NAMED else ""
                 progress.note(f"{source.given}: skipped {counted(len(skipped), 'item')}: {named}{more}")
         tasks = tuple(task for source in opened for task in source.tasks)
-        plan = BuildPlan(_parts_folder(stage, opened), config, tuple(steps), tasks)
+        runner = BuildRunner(_parts_folder(stage, opened), config, tuple(steps), tasks)
         with storage_errors(stage.out):
-            plan.folder.mkdir(parents=True, exist_ok=True)
-            with folder_lock(plan.folder):
+            runner.folder.mkdir(parents=True, exist_ok=True)
+            with folder_lock(runner.folder):
                 progress.start("corpus", unit="documents")
-                _carry_out(plan, workers, engine, address, stage, opened, progress)
+                _carry_out(runner, workers, engine, address, stage, opened, progress)
         funnel = read_funnel(stage.out)
         for note in funnel["notes"]:
             progress.note(note)
@@ -102,7 +100,7 @@ def build_corpus(
 
 
 def _carry_out(
-    plan: BuildPlan,
+    runner: BuildRunner,
     workers: int,
     engine: Engine,
     address: str,
@@ -114,36 +112,42 @@ def _carry_out(
 
     What tasks have done stays for the next run, unless the joined corpus has no document.
     """
-    runner, read = PhaseRunner(plan), 0
+    read = 0
 
     def add(phase: str, number: int) -> None:
         nonlocal read
         if phase == PARTS:
-            read += part_funnel(plan.output(phase, number)).read["documents"]
+            read += part_funnel(runner.output(phase, number)).read["documents"]
             progress.advance(read)
 
     runner.report = lambda count: progress.advance(read + count)
     try:
         runner.run_all(workers=workers, engine=engine, address=address, on_done=add)
         with stage.write() as work:
-            _join(plan, work, sources)
+            _join(runner, work, sources)
     except HeadwaterError:
-        if not any(part.is_dir() for part in plan.parts):
-            shutil.rmtree(plan.folder, ignore_errors=True)
+        if not any(part.is_dir() for part in runner.parts):
+            shutil.rmtree(runner.folder, ignore_errors=True)
         raise
 
 
-def _join(plan: BuildPlan, work: Path, sources: Sequence[BuildSource]) -> None:
+def _join(runner: BuildRunner, work: Path, sources: Sequence[BuildSource]) -> None:
     """Write the corpus into the stage's folder `work`."""
     try:
-        findings = Findings(plan, sources)
+        findings = Findings(runner, sources)
         findings.refuse_empty()
-        counts = _join_shards(plan, work, findings.funnel)
+        counts = _join_shards(runner, work, findings.funnel)
     except DataError:  # with these sources and settings there is no corpus
-        shutil.rmtree(plan.folder, ignore_errors=True)
+        shutil.rmtree(runner.folder, ignore_errors=True)
         raise
-    kept = {name: counts.total("kept", name) for name in ("documents", "bytes")}
-    write_json(work / FUNNEL, findings.described() | _described_duplicates(plan, counts) | {"kept": kept})
+    kinds = KINDS if runner.config.near_duplicates else KINDS[:-1]
+    described = {
+        "duplicates": {kind: counts.total(kind, "documents") for kind in kinds[1:]},
+        "examples": {kind: counts[kind]["examples"] if kind in counts else [] for kind in kinds[1:]},
+        "clusters": runner.account("kinds")["clusters"],
+        "kept": {name: counts.total("kept", name) for name in ("documents", "bytes")},
+    }
+    write_json(work / FUNNEL, findings.described() | described)
     findings.write_aside(work)
 
 
@@ -181,17 +185,16 @@ def read_funnel(corpus: Path) -> dict[str, Any]:
     return dict(read_json(path)) if path.is_file() else {}
 
 
-def _join_shards(plan: BuildPlan, work: Path, funnel: Funnel) -> Tally:
+def _join_shards(runner: BuildRunner, work: Path, funnel: Funnel) -> Tally:
     """Move the shards into the stage's folder `work`; return the counts of their documents, of copies too.
 
     Raises DataError if no document is left.
     """
     (work / DOCUMENTS).mkdir()
     counts = Tally()
-    for number in range(shard_count(plan)):
-        shard = plan.output("shard", number)
-        merge(counts, read_json(shard / COUNTS))
-        (shard / shard_name(0)).rename(work / DOCUMENTS / shard_name(number))
+    for number in range(runner.shard_count()):
+        merge(counts, runner.account("shard", number))
+        (runner.output("shard", number) / shard_name(0)).rename(work / DOCUMENTS / shard_name(number))
     if not counts.total("kept", "documents"):
         removed = [
             (removal["documents"], f"{step}: {rule}")
@@ -200,35 +203,21 @@ def _join_shards(plan: BuildPlan, work: Path, funnel: Funnel) -> Tally:
         ]
         strictest = ", ".join(f"{count:,} by {rule}" for count, rule in sorted(removed, reverse=True)[:3])
         raise DataError(
-            f"the recipe {plan.config.recipe!r} removed all of {funnel.read['documents']:,} documents",
+            f"the recipe {runner.config.recipe!r} removed all of {funnel.read['documents']:,} documents",
             repair=f"Loosen it with --set; it removed {strictest or 'duplicates'}",
         )
     return counts
 
 
-def _described_duplicates(plan: BuildPlan, counts: Tally) -> dict[str, Any]:
-    """Return what FUNNEL says of duplicates and of what was kept."""
-    kinds, clusters = ["exact"], {}
-    if plan.config.near_duplicates:
-        kinds.append("near")
-        sizes = np.unique(near_copies(plan)[1], return_counts=True)[1]
-        clusters = {"near": len(sizes), "largest": int(sizes.max()) + 1 if len(sizes) else 0}
-    return {
-        "duplicates": {kind: counts.total(kind, "documents") for kind in kinds},
-        "examples": {kind: counts[kind]["examples"] if kind in counts else [] for kind in kinds},
-        "clusters": clusters,
-    }
-
-
 class Findings:
     """The funnels of all parts in one, and what each source had."""
 
-    def __init__(self, plan: BuildPlan, sources: Sequence[BuildSource]) -> None:
-        self._plan, self._sources = plan, sources
+    def __init__(self, runner: BuildRunner, sources: Sequence[BuildSource]) -> None:
+        self._parts, self._sources = runner.parts, sources
         self.funnel, self.aside = Funnel(), 0
         self._of_source = [_described(source) for source in sources]
         self._unusable: dict[int, dict[str, str]] = {}  # the first page or note of each source
-        for part, task in zip(plan.parts, plan.tasks, strict=True):
+        for part, task in zip(runner.parts, runner.tasks, strict=True):
             self._add(part_funnel(part), task.source)
 
     def _add(self, funnel: Funnel, source: int) -> None:
@@ -265,7 +254,7 @@ class Findings:
     def write_aside(self, work: Path) -> None:
         """Write the list of what was set aside, if there is one."""
         if self.aside:
-            pages = chain.from_iterable(part_funnel(part).aside for part in self._plan.parts)
+            pages = chain.from_iterable(part_funnel(part).aside for part in self._parts)
             write_json_lines(work / ASIDE, pages)
 
     def described(self) -> dict[str, Any]:

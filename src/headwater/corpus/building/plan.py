@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from headwater.corpus.building.recipes import BuildConfig
-from headwater.corpus.filters import Step
 from headwater.corpus.folder import shard_paths
 from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.pages import SUFFIXES as PAGE_SUFFIXES
@@ -28,7 +26,7 @@ from headwater.storage import (
 )
 
 BUILT_IN = (python_docs.SOURCE,)
-PARTS = "parts"  # the first phase of a build; `phases` has the others
+PARTS = "parts"  # the first phase of a build; `runner` has the others
 _PAGES = ".warc.gz"  # the files with pages in a folder that `corpus fetch` wrote
 _EXPECTED = (
     f"files that end in {', '.join(SUFFIXES)} (also .gz, .zst, .xz, .bz2 of these), {', '.join(PAGE_SUFFIXES)}"
@@ -144,22 +142,3 @@ def _groups(files: Iterable[tuple[str, int]]) -> Iterator[tuple[str, ...]]:
         size += length
     if group:
         yield tuple(group)
-
-
-@dataclass(frozen=True, slots=True)
-class BuildPlan:
-    """All tasks of a build, its configuration and steps, and the folder of the tasks' outputs."""
-
-    folder: Path
-    config: BuildConfig
-    steps: Sequence[Step]
-    tasks: Sequence[BuildTask]
-
-    def output(self, phase: str, number: int) -> Path:
-        """Return the folder of a task's output; it exists when the task is done."""
-        return self.folder / f"{phase}-{number:06d}"
-
-    @property
-    def parts(self) -> list[Path]:
-        """The folders of all parts."""
-        return [self.output(PARTS, number) for number in range(len(self.tasks))]

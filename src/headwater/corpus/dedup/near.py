@@ -12,29 +12,31 @@ document is removed by chance. GPT-2 (section 2.1) mentions de-duplication witho
 | BANDS x ROWS | 16 x 7 | FineWeb's 112 hashes; 14 x 8 there finds 92 % of pairs at 0.8, 16 x 7 finds 98 % |
 | SIMILARITY | 0.8 | ours |
 
-Each document has one row of BANDS 64-bit keys on disk. Keys are compared by ranges (`keys.rows_in`), so that
-memory hardly depends on the number of documents; a duplicate takes about 120 bytes.
+Each document has one row of BANDS 64-bit keys on disk, of which one band at a time is in memory.
 """
 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import coo_array, csgraph
 
-from headwater.corpus.dedup.keys import Numbers, first_rows, key_ranges, rows_in, scramble
+from headwater.corpus.dedup.keys import read_column, scramble
 from headwater.corpus.dedup.overlap import Hashes as Keys
 from headwater.corpus.dedup.overlap import WordHashes, split_words
+from headwater.errors import ResourceError
+from headwater.storage import save_array
 
 WORDS = 5
 BANDS, ROWS = 16, 7
 KEY_ROW = np.dtype(("<u8", BANDS))
 SIMILARITY = 0.8
+MOST_DOCUMENTS = 1 << 32
+_SHINGLES, _LENGTHS = "shingles.bin", "lengths.npy"
 _SEED = 2019
 _CHUNK = 2048  # 5-grams hashed at a time, so that the matrix of hashes fits into cache
 _COMPARED = 100  # kept documents of one cluster with which a further one is compared
@@ -79,28 +81,26 @@ class MinHash:
         return np.unique(scramble(grams))
 
 
-def pairs_in(
-    signatures: Sequence[Path],
-    starts: Sequence[int],
-    low: int,
-    high: int,
-    gone: npt.NDArray[np.bool_] | None = None,
-) -> Keys:
-    """Return the pairs of documents that share a key from `low` to `high` in a band, sorted, each once.
+def candidate_pairs(signatures: Sequence[Path], gone: npt.NDArray[np.bool_]) -> Keys:
+    """Return the pairs of documents that share a key in a band, sorted, each once.
 
     A pair is one number with the smaller document in its upper half. `signatures` are files with a KEY_ROW a
-    document; documents are numbered through all of them, from `starts` on. Skip documents that are `gone`,
-    (documents,) bool. Each document of a group with one key is paired with the first and with the previous one.
+    document; documents are numbered through all of them. Skip documents that are `gone`, (documents,). Each
+    document of a group with one key is paired with the first and with the previous one. Raises ResourceError for
+    more documents than half a number can count.
     """
-    bands = [(band,) for band in range(BANDS)]
-    runs = [np.empty(0, np.uint64)]
-    for values, numbers in rows_in(signatures, starts, KEY_ROW, bands, low, high):
-        keys = values[:, 0]
-        kept = keys != 0  # of a text without words
-        if gone is not None:
-            kept &= ~gone[numbers]
-        runs.append(_pairs_of_equal_keys(keys[kept], numbers[kept]))
-    return np.unique(np.concatenate(runs))
+    if len(gone) > MOST_DOCUMENTS:
+        raise ResourceError(
+            f"near duplicates are searched among {len(gone):,} documents",
+            expected=f"at most {MOST_DOCUMENTS:,}, since they are numbered in 32 bits",
+            repair="Build several corpora of fewer documents",
+        )
+    pairs = np.empty(0, np.uint64)
+    for band in range(BANDS):
+        keys = read_column(signatures, KEY_ROW, band)
+        numbers = np.flatnonzero((keys != 0) & ~gone).astype(np.uint32)  # 0: of a text without words
+        pairs = np.union1d(pairs, _pairs_of_equal_keys(keys[numbers], numbers))
+    return pairs
 
 
 def split_pairs(pairs: Keys) -> tuple[Keys, Keys]:
@@ -108,24 +108,20 @@ def split_pairs(pairs: Keys) -> tuple[Keys, Keys]:
     return pairs >> np.uint64(32), pairs & np.uint64(0xFFFFFFFF)
 
 
-def compare(pairs: Keys, wanted: Keys, sets: ShingleFiles, similarity: float) -> npt.NDArray[np.bool_]:
-    """Return which pairs are similar. `sets` has the shingles of the documents `wanted`, which are ascending."""
-    firsts, seconds = (np.searchsorted(wanted, ends).tolist() for ends in split_pairs(pairs))
-    found = (jaccard(sets[a], sets[b]) >= similarity for a, b in zip(firsts, seconds, strict=True))
-    return np.fromiter(found, bool, len(pairs))
-
-
 def choose_removed(
     pairs: Keys, wanted: Keys, sets: ShingleFiles, similarity: float
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the documents to remove, ascending, and for each the earlier, similar one that is kept.
 
-    `pairs` are similar ones; others as in `compare`.
+    `sets` has the shingles of the documents `wanted`, which are ascending and those of `pairs`.
     """
     firsts, seconds = (np.searchsorted(wanted, ends).astype(np.uint32) for ends in split_pairs(pairs))
-    graph = coo_array((np.ones(len(pairs), np.int8), (firsts, seconds)), shape=(len(wanted), len(wanted)))
-    roots = csgraph.connected_components(graph, directed=False)[1] if len(pairs) else np.empty(0, np.int64)
-    del firsts, seconds, graph
+    decided = (jaccard(sets[a], sets[b]) >= similarity for a, b in zip(firsts, seconds, strict=True))
+    similar = np.fromiter(decided, bool, len(pairs))
+    edges = (firsts[similar], seconds[similar])
+    graph = coo_array((np.ones(len(edges[0]), np.int8), edges), shape=(len(wanted), len(wanted)))
+    roots = csgraph.connected_components(graph, directed=False)[1] if len(edges[0]) else np.empty(0, np.int64)
+    del firsts, seconds, edges, graph
     removed, originals = array("q"), array("q")
     for group in _groups(roots):
         if len(group) == 2:  # a pair, compared before
@@ -144,26 +140,6 @@ def choose_removed(
     return np.array(removed, np.int64)[order], np.array(originals, np.int64)[order]
 
 
-def near_duplicates(
-    read: Callable[[], Iterable[str]], folder: Path, similarity: float = SIMILARITY
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the near duplicates among texts, ascending, and for each the earlier text that it nearly equals.
-
-    `read` returns all texts; it is called twice. `folder` is for files that may be larger than memory.
-    """
-    maker, keys = MinHash(), folder / "keys"
-    with keys.open("wb") as handle:
-        for text in read():
-            handle.write(maker.keys(text).tobytes())
-    starts = first_rows([keys], KEY_ROW)
-    pairs = merge(pairs_in([keys], starts, low, high) for low, high in key_ranges(starts[-1]))
-    wanted = np.union1d(*split_pairs(pairs))
-    numbers = set(wanted.tolist())
-    write_shingles((text for number, text in enumerate(read()) if number in numbers), folder / "shingles.bin")
-    sets = ShingleFiles([folder / "shingles.bin"], [0, len(wanted)])
-    return choose_removed(pairs[compare(pairs, wanted, sets, similarity)], wanted, sets, similarity)
-
-
 def jaccard(one: Keys, other: Keys) -> float:
     """Return the Jaccard similarity of two sorted arrays without repetitions."""
     both = np.concatenate((one, other))
@@ -171,19 +147,6 @@ def jaccard(one: Keys, other: Keys) -> float:
     common = int(np.count_nonzero(both[1:] == both[:-1]))
     union = len(one) + len(other) - common
     return common / union if union else 0.0
-
-
-def merge(arrays: Iterable[Keys]) -> Keys:
-    """Return the distinct numbers of sorted arrays, sorted; each is merged a logarithmic number of times."""
-    runs: list[Keys] = []  # each at least twice as long as the next
-    for run in arrays:
-        while runs and len(runs[-1]) < 2 * len(run):
-            run = np.union1d(runs.pop(), run)
-        runs.append(run)
-    merged = np.empty(0, np.uint64)
-    while runs:
-        merged = np.union1d(runs.pop(), merged)
-    return merged
 
 
 def _groups(roots: npt.NDArray[np.int64]) -> Iterator[list[int]]:
@@ -194,49 +157,38 @@ def _groups(roots: npt.NDArray[np.int64]) -> Iterator[list[int]]:
         yield order[begins[run] : begins[run + 1]].tolist()
 
 
-def write_shingles(texts: Iterable[str], path: Path) -> None:
-    """Write the shingles of each text to `path`, and the end of each to a second file."""
-    maker = MinHash()
-    end = 0
-    with path.open("wb") as handle, _ends_of(path).open("wb") as ends:
+def write_shingles(texts: Iterable[str], folder: Path) -> None:
+    """Write the shingles of each text and their number to two files of a folder."""
+    maker, lengths = MinHash(), array("I")
+    with (folder / _SHINGLES).open("wb") as handle:
         for text in texts:
             shingles = maker.shingles(text)
             handle.write(shingles.tobytes())
-            end += len(shingles)
-            ends.write(end.to_bytes(8, "little"))
+            lengths.append(len(shingles))
+    save_array(folder / _LENGTHS, np.array(lengths, np.uint32))
 
 
 class ShingleFiles:
-    """The shingles that `write_shingles` wrote to several files, by the number of a text among all.
+    """The shingles that `write_shingles` wrote to several folders, by the number of a text among all."""
 
-    `starts` has the number of the first text of each file, then that of all texts.
-    """
-
-    def __init__(self, paths: Sequence[Path], starts: Sequence[int]) -> None:
-        self._paths, self._starts = paths, starts
-        self._ends: dict[int, npt.NDArray[np.int64]] = {}  # by file, of those that were read
+    def __init__(self, folders: Sequence[Path]) -> None:
+        lengths = [np.load(folder / _LENGTHS) for folder in folders]
+        self._files = [folder / _SHINGLES for folder in folders]
+        self._file = np.repeat(np.arange(len(folders), dtype=np.uint32), [*map(len, lengths)])
+        self._length = np.concatenate(lengths)
+        self._offset = np.concatenate([np.cumsum(part, dtype=np.int64) - part for part in lengths])
 
     def __getitem__(self, index: int) -> Keys:
-        file = bisect_right(self._starts, index) - 1
-        row = index - self._starts[file]
-        if file not in self._ends:
-            self._ends[file] = np.concatenate([[0], np.fromfile(_ends_of(self._paths[file]), "<i8")])
-        begin, end = self._ends[file][row : row + 2].tolist()
         # Opened each time: there is a file for each task, and processes are usually limited to 1,024 open files.
-        return np.fromfile(self._paths[file], np.uint64, end - begin, offset=8 * begin)
+        file, offset = self._files[self._file[index]], 8 * int(self._offset[index])
+        return np.fromfile(file, np.uint64, int(self._length[index]), offset=offset)
 
 
-def _ends_of(path: Path) -> Path:
-    return path.with_suffix(".ends")
-
-
-def _pairs_of_equal_keys(keys: Keys, numbers: Numbers) -> Keys:
+def _pairs_of_equal_keys(keys: Keys, numbers: npt.NDArray[np.uint32]) -> Keys:
     order = np.argsort(keys, kind="stable")  # numbers ascend within a key
     keys, numbers = keys[order], numbers[order]
     same = np.flatnonzero(keys[1:] == keys[:-1]) + 1
-    if not len(same):
-        return np.empty(0, np.uint64)
-    begins = np.concatenate([[True], keys[1:] != keys[:-1]])
-    first = np.maximum.accumulate(np.where(begins, np.arange(len(keys)), 0))
-    earlier = np.concatenate([numbers[same - 1], numbers[first[same]]]).astype(np.uint64)
+    begins = np.diff(same, prepend=-1) > 1  # a group's second document: between groups is the first of the next
+    first = (same[begins] - 1)[np.cumsum(begins) - 1]
+    earlier = np.concatenate([numbers[same - 1], numbers[first]]).astype(np.uint64)
     return earlier << np.uint64(32) | np.tile(numbers[same], 2)

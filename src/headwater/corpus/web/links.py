@@ -17,7 +17,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from itertools import count, islice
@@ -216,8 +216,8 @@ def _sorted_dumps(
     total = sum(read_json(part / _ACCOUNT)["submissions"] for part in files if part.is_dir())
     here = _dump_handler(config, lambda count: progress.advance(total + count))
     try:
-        with WorkerPool(workers, _dump_handler, config) as pool:
-            for count in pool.replies(missing, here, lambda request: str(request[1])):
+        with closing(WorkerPool(workers, _dump_handler, config)) as pool:
+            for _, count in pool.replies(missing, here, lambda request: str(request[1])):
                 total += count
                 progress.advance(total)
     except HeadwaterError:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -28,7 +29,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from headwater.corpus import Division, Part, Phase, TaskRunner, read_documents, remove_parts
+from headwater.corpus import Division, Part, TaskRunner, read_documents, remove_parts
 from headwater.errors import DataError, MismatchError
 from headwater.pretraining.tokens.shards import ShardWriter
 from headwater.reading import read_json
@@ -87,18 +88,18 @@ def pack(
         files = tuple(name for name in names if name.endswith(".parquet"))
         named = Tokenizer.inputs_of(tokenizer).get("tokenizer")
         known = str(tokenizer if named is None else named.absolute())
-        plan = PackPlan(folder, str(corpus), str(corpus.absolute()), files, known, validation, minimum)
+        runner = PackRunner(folder, str(corpus), str(corpus.absolute()), files, known, validation, minimum)
         with storage_errors(out):
             folder.mkdir(parents=True, exist_ok=True)
             with folder_lock(folder):
                 try:
-                    counts = _do_tasks(plan, workers, engine, address, progress)
+                    counts = _do_tasks(runner, workers, engine, address, progress)
                 except PartTooShortError:  # the same command would fail again
                     shutil.rmtree(folder, ignore_errors=True)
                     raise
                 with stage.write() as work:
                     for part in TOKEN_PARTS:
-                        _join_files(plan, part, counts[part]["tokens"], work)
+                        _join_files(runner, part, counts[part]["tokens"], work)
                     finish_tokens(stage, work, loaded, counts)
                     shards = [path for part in TOKEN_PARTS for path in work.glob(f"{part}-*.npy")]
                     if note := loaded.note_of_unknown(np.load(path, mmap_mode="r") for path in shards):
@@ -130,12 +131,11 @@ def finish_tokens(stage: Stage, work: Path, tokenizer: Tokenizer, counts: Counts
 
 
 def _do_tasks(
-    plan: PackPlan, workers: int, engine: Literal["local", "ray"], address: str, progress: Progress
+    runner: PackRunner, workers: int, engine: Literal["local", "ray"], address: str, progress: Progress
 ) -> Counts:
     """Do all tasks, and return the counts of both parts; raise PartTooShortError."""
-    runner = PackRunner(plan)
     shown = _Shown(runner, progress)
-    if runner.missing("sizes"):
+    if runner.missing("sizes", len(runner.files)):
         progress.start("measuring the corpus")
 
     def on_done(phase: str, number: int) -> None:
@@ -145,12 +145,12 @@ def _do_tasks(
     runner.report = shown.advance
     runner.run_all(workers=workers, engine=engine, address=address, on_done=on_done)
     shown.advance({})
-    files = [plan.counts(number) for number in range(len(plan.files))]
+    files = [runner.counts(number) for number in range(len(runner.files))]
     counts: Counts = {}
     for part in TOKEN_PARTS:
         sums = {key: sum(count[part][key] for count in files) for key in COUNTED}
         counts[part] = {key: count for key, count in sums.items() if count or key in COUNTED[:3]}
-    _check_lengths(plan, counts)
+    _check_lengths(runner, counts)
     tokens = sum(count["tokens"] for count in counts.values())
     progress.finish(f"{tokens:,} tokens, {counts['validation']['tokens']:,} of them held out")
     return counts
@@ -173,29 +173,28 @@ class _Shown:
 
     def advance(self, file: Counts) -> None:
         """Show the whole files and the beginning of another one."""
-        plan = self._runner.plan
         if self._whole is None:
-            self._whole = set(range(len(plan.files))).difference(self._runner.missing("ids"))
-            self._progress.start("pack", total=plan.division.bytes / 1e6, unit="MB")
+            files = len(self._runner.files)
+            self._whole = set(range(files)).difference(self._runner.missing("ids", files))
+            self._progress.start("pack", total=self._runner.division.bytes / 1e6, unit="MB")
             for number in self._whole:
                 self._count(number)
         size = self._bytes + sum(count["bytes"] for count in file.values())
         self._progress.advance(size / 1e6, tokens=self._tokens + sum(count["tokens"] for count in file.values()))
 
     def _count(self, number: int) -> None:
-        counts = self._runner.plan.counts(number).values()
+        counts = self._runner.counts(number).values()
         self._bytes += sum(count["bytes"] for count in counts)
         self._tokens += sum(count["tokens"] for count in counts)
 
 
-@dataclass(frozen=True)
-class PackPlan:
-    """What is packed: files of a corpus, with a tokenizer as `Tokenizer.load` takes it.
+@dataclass(eq=False)
+class PackRunner(TaskRunner):
+    """Does the tasks of packing: files of a corpus, with a tokenizer as `Tokenizer.load` takes it.
 
     name: the corpus as the user named it, for messages.
     """
 
-    folder: Path
     name: str
     corpus: str
     files: tuple[str, ...]
@@ -203,9 +202,10 @@ class PackPlan:
     validation: float
     minimum: int
 
-    def output(self, phase: str, number: int) -> Path:
-        """Return the folder of a task's output; it exists when the task is done."""
-        return self.folder / f"{phase}-{number:06d}"
+    def phases(self) -> Iterator[tuple[str, int]]:
+        """Yield each phase and the number of its tasks."""
+        yield "sizes", len(self.files)
+        yield "ids", len(self.files)
 
     def counts(self, number: int) -> Counts:
         """Return what was counted of a file that is encoded."""
@@ -226,23 +226,18 @@ class PackPlan:
             whole = whole.joined(Division(**measured | {"sides": tuple(measured["sides"])}))
         return whole
 
+    def make_sizes(self, number: int, work: Path) -> None:
+        """Write what the division needs to know of a file."""
+        measured = Division(self.validation).with_file(Path(self.corpus, self.files[number]))
+        write_json(work / _DIVISION, asdict(measured))
 
-class PackRunner(TaskRunner):
-    """Does the tasks of packing."""
-
-    def __init__(self, plan: PackPlan) -> None:
-        phases = (
-            Phase("sizes", lambda plan: len(plan.files), _measure),
-            Phase("ids", lambda plan: len(plan.files), self._encode),
-        )
-        super().__init__(plan, phases)
-
-    def _encode(self, plan: PackPlan, number: int, work: Path) -> None:
+    def make_ids(self, number: int, work: Path) -> None:
+        """Write the ids and the documents' starts of each part of a file."""
         with ExitStack() as opened:
-            encoders = {part: PartEncoder(work, part, plan.encoder, opened) for part in TOKEN_PARTS}
+            encoders = {part: PartEncoder(work, part, self.encoder, opened) for part in TOKEN_PARTS}
             counts = {part: encoder.counts for part, encoder in encoders.items()}
-            for document in read_documents(Path(plan.corpus, plan.files[number])):
-                for part, piece in plan.division.parts(document):
+            for document in read_documents(Path(self.corpus, self.files[number])):
+                for part, piece in self.division.parts(document):
                     if encoders[part].add(piece.text):
                         encoders[part].encode()
                         self.report(counts)
@@ -304,36 +299,31 @@ class PartEncoder:
         save_array(self._starts_file, np.concatenate(self._starts))
 
 
-def _measure(plan: PackPlan, number: int, work: Path) -> None:
-    measured = Division(plan.validation).with_file(Path(plan.corpus, plan.files[number]))
-    write_json(work / _DIVISION, asdict(measured))
-
-
 class PartTooShortError(DataError):
     """A part has too few tokens to train or to validate on."""
 
 
-def _check_lengths(plan: PackPlan, counts: Counts) -> None:
+def _check_lengths(runner: PackRunner, counts: Counts) -> None:
     for part, name in (("train", "training"), ("validation", "held-out")):
         tokens = counts[part]["tokens"]
-        if tokens >= plan.minimum:
+        if tokens >= runner.minimum:
             continue
         repair = "Gather more text"
         total = sum(count["tokens"] for count in counts.values())
-        if part == "validation" and total * 0.5 > 2 * plan.minimum:
-            needed = min(0.5, max(2 * plan.minimum / total, 2 * plan.validation))  # more is not allowed
+        if part == "validation" and total * 0.5 > 2 * runner.minimum:
+            needed = min(0.5, max(2 * runner.minimum / total, 2 * runner.validation))  # more is not allowed
             repair += f", or hold out more: --validation {needed:.2g}"
         raise PartTooShortError(
-            f"{plan.name} is too short: its {name} part has {tokens:,} tokens",
-            expected=f"at least {plan.minimum}",
+            f"{runner.name} is too short: its {name} part has {tokens:,} tokens",
+            expected=f"at least {runner.minimum}",
             repair=repair,
         )
 
 
-def _join_files(plan: PackPlan, part: Part, tokens: int, work: Path) -> None:
+def _join_files(runner: PackRunner, part: Part, tokens: int, work: Path) -> None:
     """Write the shards of a part from the ids of all files."""
-    dtype = token_dtype(plan.encoder.vocabulary_size)
+    dtype = token_dtype(runner.encoder.vocabulary_size)
     with closing(ShardWriter(work, part, tokens, dtype)) as shards:
-        for number in range(len(plan.files)):
-            output = plan.output("ids", number)
+        for number in range(len(runner.files)):
+            output = runner.output("ids", number)
             shards.add(np.fromfile(output / f"{part}.ids", dtype), np.load(output / f"{part}.starts.npy"))
