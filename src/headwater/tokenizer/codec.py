@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from headwater.errors import DataError
-from headwater.tokenizer.library import piece_text
 from headwater.tokenizer.vocabulary import Encoded, Vocabulary, as_unicode, characters_to_bytes
 
 _BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
@@ -107,19 +106,6 @@ class LibraryCodec:
                     f"the tokenizer has no {min(lost)!r}: its {len(self._characters):,} tokens are characters",
                     expected="a text of these characters",
                 )
-
-
-class WordPieceCodec(LibraryCodec):
-    """Text to ids and back for a vocabulary of kind "wordpiece"."""
-
-    @cached_property
-    def token_bytes(self) -> list[bytes]:
-        """The bytes of each token, with a space before a piece that begins a word."""
-        return [piece_text(token).encode() for token in self.vocabulary.tokens]
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return readable text; case, accents and the original spaces were lost in encoding."""
-        return b"".join([self.token_bytes[i] for i in ids]).decode("utf-8").removeprefix(" ")
 
 
 @contextmanager

@@ -90,11 +90,6 @@ def is_bert(content: Mapping[str, Any]) -> bool:
     return True
 
 
-def piece_text(token: str) -> str:
-    """Return a piece's text, with a space before a piece that begins a word."""
-    return token.removeprefix(CONTINUES) if token.startswith(CONTINUES) and token != CONTINUES else f" {token}"
-
-
 def _bpe(
     vocab: Mapping[str, int], merges: Sequence[Any], unknown: str | None, prefix: str | None, suffix: str
 ) -> dict[str, Any]:

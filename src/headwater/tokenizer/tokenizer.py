@@ -32,7 +32,7 @@ from headwater.storage import (
 )
 from headwater.tokenizer.bpe_training import learn_vocabulary
 from headwater.tokenizer.bpe_words import TEXT_SUFFIXES, Sources, known_bytes, source_files
-from headwater.tokenizer.codec import LibraryCodec, WordPieceCodec
+from headwater.tokenizer.codec import LibraryCodec
 from headwater.tokenizer.files import holds_tokenizer, library_content, read_folder, read_pair, write_files
 from headwater.tokenizer.folder import Roles, TokenizerFiles, default_roles, read_roles
 from headwater.tokenizer.gpt1 import WordCodec
@@ -382,5 +382,5 @@ def _as_texts(texts: Sequence[str]) -> list[str]:
 def _codec(vocabulary: Vocabulary) -> WordCodec | LibraryCodec:
     if vocabulary.kind == "gpt1":
         return WordCodec(vocabulary)
-    kind = {"gpt2": ByteLevelCodec, "wordpiece": WordPieceCodec, "foreign": LibraryCodec}[vocabulary.kind]
-    return kind(vocabulary, library_content(vocabulary))
+    codec = ByteLevelCodec if vocabulary.kind == "gpt2" else LibraryCodec
+    return codec(vocabulary, library_content(vocabulary))
