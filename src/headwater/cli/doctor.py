@@ -19,23 +19,15 @@ _NOT_FOR_USERS = {"all", "dev", "docs"}
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Describe this machine."""
-    machine = describe_machine()
-    emit(machine, as_json=as_json, text=_machine_text(machine))
+    """Print what this machine offers: cores, memory, devices, compiled kernels, installed extras."""
+    facts = _facts()
+    width = max(map(len, facts))
+    lines = [f"{name:{width}}  {text}" for name, (_, text) in facts.items() if text]
+    emit({name: value for name, (value, _) in facts.items()}, as_json=as_json, text="\n".join(lines))
 
 
-def _extras() -> dict[str, list[str]]:
-    """Return the packages of each extra."""
-    extras: dict[str, list[str]] = {}
-    for requirement in importlib.metadata.requires("headwater") or []:
-        parts = _REQUIREMENT.match(requirement)
-        if parts and parts[2] not in _NOT_FOR_USERS and parts[1] != "headwater":
-            extras.setdefault(parts[2], []).append(parts[1])
-    return extras
-
-
-def describe_machine() -> dict[str, Any]:
-    """Return cores, memory and disk that this process may use, torch, kernels, extras and local files."""
+def _facts() -> dict[str, tuple[Any, str]]:
+    """Return each fact about this machine as a value for JSON and as a text; "" leaves it to JSON."""
     import torch
 
     from headwater import native, shipped
@@ -43,70 +35,61 @@ def describe_machine() -> dict[str, Any]:
     from headwater.storage import available_resources, cache_folder
     from headwater.training import compute_dtype
 
+    def plain(text: str) -> tuple[str, str]:
+        return text, text
+
     cpu = torch.device("cpu")
-    devices = [
-        {"name": torch.cuda.get_device_name(index), "memory": torch.cuda.get_device_properties(index).total_memory}
-        for index in range(torch.cuda.device_count())
-    ]
-    places = [cpu] + ([torch.device("cuda")] if devices else [])
+    cores, quota, threads = available_cores(), cpu_quota(), torch.get_num_threads()
+    limit = "" if quota is None else f", processor time of {quota:.1f} cores"
+    variables = thread_variables()
+    settings = " and ".join(f"{name}={value}" for name, value in variables.items())
+    memory, disk = available_memory(cpu), shutil.disk_usage(Path.cwd()).free
+    gpus = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    used, others = native.chosen(), ", ".join(name for name in native.available() if name != native.chosen())
+    no_kernels = "none: models run in torch. Install a C compiler, then install headwater again"
+    devices = [cpu, *([torch.device("cuda")] if gpus else [])]
+    dtypes = {d.type: "bf16" if compute_dtype("auto", d) == torch.bfloat16 else "fp32" for d in devices}
+    extras = _extras()
+    missing = [extra for extra, installed in extras.items() if not installed]
+    install = f"{', '.join(missing)}: pip install 'headwater[{','.join(missing)}]'" if missing else ""
+    data, resources = os.environ.get("HEADWATER_DATA"), available_resources()
+    absent = ", ".join(name for name, available in resources.items() if not available)
     return {
-        "headwater": importlib.metadata.version("headwater"),
-        "python": platform.python_version(),
-        "system": platform.platform(),
-        "processor": processor_name(),
-        "cores": available_cores(),
-        "quota": cpu_quota(),
-        "threads": torch.get_num_threads(),
-        "environment": thread_variables(),
-        "vectors": torch.backends.cpu.get_cpu_capability(),
-        "kernels": {"used": native.chosen(), "available": list(native.available())},
-        "memory_available": available_memory(cpu),
-        "disk_free": shutil.disk_usage(Path.cwd()).free,
-        "torch": torch.__version__,
-        "devices": devices,
-        "precision": {
-            device.type: "bf16" if compute_dtype("auto", device) == torch.bfloat16 else "fp32" for device in places
-        },
-        "extras": {
-            extra: all(any(importlib.metadata.distributions(name=package)) for package in packages)
-            for extra, packages in _extras().items()
-        },
-        "data": os.environ.get("HEADWATER_DATA"),
-        "cache": str(cache_folder()),
-        "models": shipped.names(),
-        "resources": available_resources(),
+        "headwater": plain(importlib.metadata.version("headwater")),
+        "python": plain(platform.python_version()),
+        "torch": plain(torch.__version__),
+        "system": plain(platform.platform()),
+        "processor": plain(f"{processor_name()} ({torch.backends.cpu.get_cpu_capability()})"),
+        "cores": (cores, f"{cores} ({counted(threads, 'thread')} in use{limit})"),
+        "threads": (threads, ""),
+        "quota": (quota, ""),
+        "environment": (variables, f"set {settings} before a Python program of your own imports torch"),
+        "memory": (memory, f"{byte_size(memory)} available"),
+        "disk": (disk, f"{byte_size(disk)} free here"),
+        "kernels": (
+            {"used": used, "available": native.available()},
+            f"{used}; others that run here: {others}" if used else no_kernels,
+        ),
+        "devices": (
+            [{"name": gpu.name, "memory": gpu.total_memory} for gpu in gpus],
+            "; ".join(f"{gpu.name}, {byte_size(gpu.total_memory)}" for gpu in gpus),
+        ),
+        "precision": (dtypes, ", ".join(f"{dtype} on {device}" for device, dtype in dtypes.items())),
+        "extras": (extras, ", ".join(extra for extra, installed in extras.items() if installed) or "none"),
+        "missing": (missing, install),
+        "models": (shipped.names(), ", ".join(shipped.names()) or "none"),
+        "data": (data, data or "HEADWATER_DATA is not set"),
+        "cache": plain(str(cache_folder())),
+        "vocabularies": (resources, f"not available: {absent}" if absent else "all available"),
     }
 
 
-def _machine_text(machine: dict[str, Any]) -> str:
-    present = [extra for extra, there in machine["extras"].items() if there]
-    absent = [extra for extra, there in machine["extras"].items() if not there]
-    quota = "" if machine["quota"] is None else f", processor time of {machine['quota']:.1f} cores"
-    rows = [
-        ("headwater", f"{machine['headwater']}, Python {machine['python']}, torch {machine['torch']}"),
-        ("system", machine["system"]),
-        ("processor", f"{machine['processor']} ({machine['vectors']})"),
-        ("cores", f"{machine['cores']} ({counted(machine['threads'], 'thread')} in use{quota})"),
-        (
-            "in Python",
-            f"set {' and '.join(f'{name}={value}' for name, value in machine['environment'].items())} "
-            "before torch is imported, as this command does: other programs then delay it less",
-        ),
-        ("memory", f"{byte_size(machine['memory_available'])} available"),
-        ("disk", f"{byte_size(machine['disk_free'])} free here"),
-    ]
-    kernels, lower = machine["kernels"]["used"], ", ".join(machine["kernels"]["available"][1:])
-    missing_kernels = "none: models run in torch. Install a C compiler, then install headwater again"
-    rows.append(("kernels", f"{kernels}, also here: {lower}" if kernels else missing_kernels))
-    rows += [("device", f"{d['name']}, {byte_size(d['memory'])}") for d in machine["devices"]]
-    rows += [("training", f"{precision} on {device}") for device, precision in machine["precision"].items()]
-    rows.append(("extras", ", ".join(present) or "none"))
-    if absent:
-        rows.append(("missing", f"{', '.join(absent)}: pip install 'headwater[{','.join(absent)}]'"))
-    rows.append(("shipped models", ", ".join(machine["models"]) or "none"))
-    rows.append(("HEADWATER_DATA", machine["data"] or "not set"))
-    rows.append(("cache", machine["cache"]))
-    missing = [name for name, there in machine["resources"].items() if not there]
-    rows.append(("vocabularies", "all available" if not missing else "not available: " + ", ".join(missing)))
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in rows)
+def _extras() -> dict[str, bool]:
+    """Return whether all packages of each extra are installed."""
+    extras: dict[str, bool] = {}
+    for requirement in importlib.metadata.requires("headwater") or []:
+        parts = _REQUIREMENT.match(requirement)
+        if parts and parts[2] not in _NOT_FOR_USERS and parts[1] != "headwater":
+            installed = any(importlib.metadata.distributions(name=parts[1]))
+            extras[parts[2]] = extras.get(parts[2], True) and installed
+    return extras

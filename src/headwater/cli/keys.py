@@ -7,8 +7,8 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from headwater.config import Config
 
 _WORDS = {
-    "bool": "true or false",
-    "int": "integer",
-    "float": "number",
-    "str": "text",
+    "boolean": "true or false",
+    "integer": "integer",
+    "number": "number",
+    "string": "text",
     "date": "date as 2017-12-31",
+    "path": "path",
+    "object": "table",
 }
 _SHOWN = 24  # characters of a default
 
@@ -54,40 +56,32 @@ def keys_text(config: type[Config]) -> str:
 def _rows(config: type[Config], prefix: str) -> Iterator[tuple[str, str, str]]:
     from headwater.config import tables_of
 
-    tables = tables_of(config)
-    for key, field in config.model_fields.items():
+    tables, schema = tables_of(config), config.model_json_schema()
+    for key in config.model_fields:
         if key in tables:
             for name, shown, meaning in _rows(tables[key], f"{prefix}{key}."):
                 yield name, "-" if key in config.tables else shown, meaning  # a preset has the defaults
             continue
-        meaning = f"{_description(config, key)} ({_type(field.annotation)})"
-        yield prefix + key, _default(field.get_default(call_default_factory=True)), meaning
-
-
-def _description(config: type[Config], key: str) -> str:
-    """Return the description of a key, which a subclass that changes the default inherits."""
-    fields = (base.__dict__.get("__pydantic_fields__", {}).get(key) for base in config.__mro__)
-    return next((field.description for field in fields if field is not None and field.description), "")
+        # A subclass that changes only the default inherits the description.
+        fields = (base.model_fields.get(key) for base in config.__mro__ if hasattr(base, "model_fields"))
+        description = next((field.description for field in fields if field and field.description), "")
+        entry = schema["properties"][key]
+        yield prefix + key, _default(entry.get("default")), f"{description} ({_type(entry)})"
 
 
 def _default(value: Any) -> str:
-    if value is None or "Undefined" in type(value).__name__:
+    if value is None:
         return "-"
-    text = value if isinstance(value, str) and value else json.dumps(value, default=str, ensure_ascii=False)
+    text = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
-def _type(annotation: Any) -> str:
-    """Return a type in words."""
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin is Literal:
-        return ", ".join(map(str, arguments))
-    if origin is Annotated:
-        return _type(arguments[0])
-    if origin in (list, tuple):
-        return f"list of: {_type(arguments[0])}"
-    if origin is dict:
-        return "table"
-    if origin is Union or type(annotation).__name__ == "UnionType":
-        return " or ".join(_type(argument) for argument in arguments if argument is not type(None))
-    return _WORDS.get(annotation.__name__, annotation.__name__)
+def _type(entry: Mapping[str, Any]) -> str:
+    """Return the type of an entry of a JSON schema, in words."""
+    if "anyOf" in entry:
+        return " or ".join(_type(option) for option in entry["anyOf"] if option.get("type") != "null")
+    if "enum" in entry or "const" in entry:
+        return ", ".join(map(str, entry.get("enum", [entry.get("const")])))
+    if entry["type"] == "array":
+        return f"list of: {_type(entry['items'])}"
+    return _WORDS.get(entry.get("format"), _WORDS[entry["type"]])
