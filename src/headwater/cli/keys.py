@@ -84,4 +84,4 @@ def _type(entry: Mapping[str, Any]) -> str:
         return ", ".join(map(str, entry.get("enum", [entry.get("const")])))
     if entry["type"] == "array":
         return f"list of: {_type(entry['items'])}"
-    return _WORDS.get(entry.get("format"), _WORDS[entry["type"]])
+    return _WORDS.get(entry.get("format", ""), _WORDS[entry["type"]])
