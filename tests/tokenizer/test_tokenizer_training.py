@@ -223,7 +223,7 @@ def test_vocabulary_too_small_for_its_alphabet(kind: str, vocab_size: int, messa
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("kind", ["wordpiece", "GPT2", ""])
+@pytest.mark.parametrize("kind", ["foreign", "GPT2", ""])
 def test_a_kind_that_cannot_be_learned_is_named(kind: str) -> None:
     with pytest.raises(UsageError, match=f"kind '{kind}' cannot be learned; expected kind gpt2 or gpt1"):
         Tokenizer.train(["the river"], kind=kind, vocab_size=300)  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ def write_folder(folder: Path, tokens: list[str] = TOKENS, **rules: object) -> P
 def test_ids_are_those_of_transformers(tmp_path: Path, rules: dict[str, bool]) -> None:
     transformers = pytest.importorskip("transformers")
     ours = Tokenizer.load(write_folder(tmp_path / "bert", **rules))
-    assert ours.kind == "wordpiece"
+    assert ours.kind == "foreign"
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "bert")
 
     @settings(max_examples=60, deadline=None)
@@ -65,9 +65,8 @@ def test_a_folder_is_read_again_as_it_was_written(tmp_path: Path) -> None:
     assert auto(TEXT).input_ids == [*before, *ours.encode(TEXT, allow_special=True), *after]
     assert auto.mask_token_id == ours.mask
     # tokenizer.json has the rules, and alone it gives the same ids.
-    for name in ("tokenizer_config.json", "vocab.txt"):
-        (tmp_path / "again" / name).unlink()
-        assert Tokenizer.load(tmp_path / "again").identity == ours.identity
+    (tmp_path / "again" / "tokenizer_config.json").unlink()
+    assert Tokenizer.load(tmp_path / "again").identity == ours.identity
     assert Tokenizer.load(tmp_path / "again").encode(TEXT) == ours.encode(TEXT)
 
 
@@ -83,9 +82,11 @@ def test_added_tokens_follow_the_vocabulary(tmp_path: Path) -> None:
     assert ours.encode(text, allow_special=True) == auto(text, add_special_tokens=False).input_ids
     ours.save(tmp_path / "more")
     assert Tokenizer.load(tmp_path / "more").identity == ours.identity
+    # An id after a gap is not kept, as in transformers.
     write_json(tmp_path / "bert" / "added_tokens.json", {"[E1]": len(TOKENS) + 1})
-    with pytest.raises(DataError, match=rf"'\[E1\]' the id {len(TOKENS) + 1}; expected {len(TOKENS)}"):
-        Tokenizer.load(tmp_path / "bert")
+    auto = transformers.AutoTokenizer.from_pretrained(tmp_path / "bert")
+    ours = Tokenizer.load(tmp_path / "bert")
+    assert ours.encode("[E1]", allow_special=True) == auto("[E1]", add_special_tokens=False).input_ids
 
 
 @pytest.mark.parametrize("name", ["BertTokenizer", "PreTrainedTokenizerFast"])
@@ -113,8 +114,6 @@ def test_a_library_file_that_encodes_otherwise(
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     ours = Tokenizer.load(tmp_path)
     assert ours.encode(TEXT, allow_special=True) == theirs(TEXT, add_special_tokens=False).input_ids
-    changed = name != "BertTokenizer" and change != {"lowercase": False}
-    assert ours.kind == ("foreign" if changed else "wordpiece")
 
 
 def test_a_model_folder_with_only_a_vocabulary_has_a_tokenizer(tmp_path: Path) -> None:
@@ -152,8 +151,6 @@ def test_a_vocabulary_without_special_tokens_opens(tmp_path: Path) -> None:
     write_folder(tmp_path, [t for t in TOKENS if t not in {"[CLS]", "[MASK]"}])
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert Tokenizer.load(tmp_path).encode(TEXT) == theirs(TEXT, split_special_tokens=True).input_ids[1:-1]
-    with pytest.raises(DataError, match="gives the added token '' the id 0"):
-        Tokenizer.load(write_folder(tmp_path / "empty", added_tokens_decoder={"0": {"content": ""}}))
     with pytest.raises(DataError, match="'the' on lines"):
         Tokenizer.load(write_folder(tmp_path, [*TOKENS, "the"]))
 

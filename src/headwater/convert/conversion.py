@@ -162,7 +162,7 @@ def _left_of_source(kind: str, source: Path, tokenizer: Tokenizer | None) -> lis
     if read_object(source / "tokenizer_config.json").get("chat_template"):
         left.append("chat_template of tokenizer_config.json")
     step = read_object(source / "tokenizer.json").get("post_processor")
-    if isinstance(step, dict) and step.get("type") != "ByteLevel" and tokenizer and tokenizer.kind != "wordpiece":
+    if isinstance(step, dict) and step.get("type") != "ByteLevel" and tokenizer and tokenizer.kind != "foreign":
         left.append("post_processor of tokenizer.json")
     return left
 

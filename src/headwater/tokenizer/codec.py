@@ -48,7 +48,8 @@ class LibraryCodec:
                 {**entry, "special": entry["special"] and entry["content"] not in allowed}
                 for entry in self._content["added_tokens"]
             ]
-            made = Tokenizer.from_str(json.dumps({**self._content, "added_tokens": entries}))
+            content = {**self._content, "added_tokens": entries, "post_processor": None}
+            made = Tokenizer.from_str(json.dumps(content))
             made.encode_special_tokens = True
             self._by_allowed[allowed] = made
         return self._by_allowed[allowed]

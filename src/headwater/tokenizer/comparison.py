@@ -56,7 +56,7 @@ def _describe(name: str, tokenizer: Tokenizer, text: str, words: Counter[str]) -
 
 def _token_counts(tokenizer: Tokenizer, words: list[str]) -> list[int]:
     """Return how many tokens each word has behind another one, without a space that is a token of its own."""
-    if tokenizer.kind in ("gpt1", "wordpiece"):  # their words do not depend on the spaces around them
+    if tokenizer.kind == "gpt1":  # its words do not depend on the spaces around them
         return np.diff(tokenizer.encode_array(words)[1]).tolist()
     first = len(tokenizer.encode(words[0]))
     counts = []

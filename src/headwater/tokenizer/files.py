@@ -17,7 +17,7 @@ from headwater.errors import DataError, FolderError, MismatchError
 from headwater.reading import read_json, read_text
 from headwater.storage import write_json, write_text
 from headwater.tokenizer import foreign, library
-from headwater.tokenizer.folder import SETTINGS, TOKENIZER, Roles, TokenizerFiles, added_id
+from headwater.tokenizer.folder import SETTINGS, TOKENIZER, WORDS, Roles, TokenizerFiles, added_id
 from headwater.tokenizer.vocabulary import (
     BYTE_CHARACTERS,
     CHARACTER_BYTES,
@@ -40,7 +40,6 @@ _PAIRS = (
 TOKENIZER_CLASSES = {
     "gpt2": "GPT2Tokenizer",
     "gpt1": "OpenAIGPTTokenizer",
-    "wordpiece": "BertTokenizer",
     "foreign": "PreTrainedTokenizerFast",
 }
 
@@ -63,8 +62,6 @@ def read_folder(files: TokenizerFiles) -> Vocabulary:
             expected="a folder with tokenizer.json, vocab.json and merges.txt, or vocab.txt",
             repair="Check the path, or train one: headwater tokenizer train SOURCE --out DIR",
         )
-    if library.is_bert(content):
-        return foreign.read_bert(content, files)
     if not _is_ours(content):
         return foreign.read_foreign(content, files)
     added = _added_tokens(files)
@@ -96,7 +93,7 @@ def _content_of_pair(vocabulary: Path, merges: Path, files: TokenizerFiles) -> d
 
 def holds_tokenizer(folder: Path) -> bool:
     """Return whether `read_folder` finds the files of a tokenizer in a folder."""
-    alone = ("tokenizer.json", foreign.VOCABULARY_FILE, CHARACTERS)
+    alone = ("tokenizer.json", WORDS, CHARACTERS)
     return any((folder / name).is_file() for name in alone) or _pair(folder) is not None
 
 
@@ -240,15 +237,11 @@ def _of_characters(path: Path) -> Vocabulary:
 
 
 def write_files(vocabulary: Vocabulary, folder: Path, roles: Roles, *, context: int | None = None) -> None:
-    """Write Hugging Face's files into an existing folder: four, three for kind wordpiece, two for kind foreign."""
+    """Write Hugging Face's files into an existing folder: four, or two for kind foreign."""
     write_text(folder / "tokenizer.json", tokenizer_json(vocabulary, specials=True))
     limit = {} if context is None else {"model_max_length": context}
     write_json(folder / "tokenizer_config.json", _tokenizer_config(vocabulary, roles) | limit)
     if vocabulary.kind == "foreign":
-        return
-    if vocabulary.kind == "wordpiece":
-        pieces = vocabulary.tokens[: vocabulary.pieces]
-        write_text(folder / foreign.VOCABULARY_FILE, "".join(map("{}\n".format, pieces)))
         return
     write_json(folder / "vocab.json", vocabulary.ids)
     lines = ["#version: 0.2", *(f"{left} {right}" for left, right in vocabulary.merges), ""]
@@ -261,8 +254,6 @@ def tokenizer_json(vocabulary: Vocabulary, *, specials: bool) -> str:
     Kind gpt1 is written as by `transformers`, with BERT's rules for splitting: the library cannot express GPT-1's,
     so its ids differ from ours where the rules do.
     """
-    if vocabulary.kind == "foreign":
-        return f"{vocabulary.library}\n"
     return json.dumps(library_content(vocabulary, specials=specials), ensure_ascii=False) + "\n"
 
 
@@ -273,48 +264,32 @@ def library_content(vocabulary: Vocabulary, *, specials: bool = True) -> dict[st
         return content
     added = _added_entries(vocabulary) if specials else {}
     ids, merges = vocabulary.ids if specials else vocabulary.plain_ids, [list(pair) for pair in vocabulary.merges]
-    if vocabulary.kind == "wordpiece":
-        steps = foreign.written_bert_steps(vocabulary)
-    elif vocabulary.kind == "gpt2":
-        steps = library.gpt2_steps(ids, merges)
-    else:
-        steps = library.gpt1_steps(ids, merges)
-    return library.whole(steps, [{"id": index, **entry} for index, entry in added.items()])
+    make_steps = library.gpt2_steps if vocabulary.kind == "gpt2" else library.gpt1_steps
+    return library.whole(make_steps(ids, merges), [{"id": index, **entry} for index, entry in added.items()])
 
 
 def _added_entries(vocabulary: Vocabulary) -> dict[int, dict[str, Any]]:
-    names = list(vocabulary.added)
-    if vocabulary.kind == "gpt1":
-        names = [AddedToken(UNKNOWN), *names]
-    keys = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
-    return {vocabulary.ids[name.content]: {key: getattr(name, key) for key in keys} for name in names}
+    unknown = [AddedToken(UNKNOWN)] if vocabulary.kind == "gpt1" else []
+    return {vocabulary.ids[token.content]: token._asdict() for token in (*unknown, *vocabulary.added)}
 
 
 def _tokenizer_config(vocabulary: Vocabulary, roles: Roles) -> dict[str, Any]:
-    entries = _added_entries(vocabulary)
+    end = vocabulary.tokens[roles.ends[0]] if roles.ends else None
+    by_kind: dict[str, dict[str, Any]] = {
+        "gpt2": {"add_prefix_space": False, "unk_token": end},
+        "gpt1": {"do_lower_case": True, "unk_token": UNKNOWN},
+        "foreign": dict(roles.names),
+    }
     config: dict[str, Any] = {
         "tokenizer_class": TOKENIZER_CLASSES[vocabulary.kind],
-        "added_tokens_decoder": {str(index): entry for index, entry in entries.items()},
+        "added_tokens_decoder": {str(index): entry for index, entry in _added_entries(vocabulary).items()},
         "clean_up_tokenization_spaces": False,
+        "bos_token": None if roles.start is None else vocabulary.tokens[roles.start],
+        "eos_token": end,
+        **by_kind[vocabulary.kind],
     }
-
-    def text(index: int | None) -> str | None:
-        return None if index is None else vocabulary.tokens[index]
-
-    end = text(roles.ends[0] if roles.ends else None)
-    named = {"bos_token": text(roles.start), "eos_token": end}
-    if vocabulary.kind == "gpt2":
-        config |= {"add_prefix_space": False, **named, "unk_token": end}
-    elif vocabulary.kind == "gpt1":
-        config |= {"unk_token": UNKNOWN, "do_lower_case": True} | {k: v for k, v in named.items() if v is not None}
-    elif vocabulary.kind == "wordpiece":
-        names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
-        config |= {**dict(vocabulary.rules), **dict(zip(names, library.SPECIALS, strict=True))}
-        config |= {k: v for k, v in named.items() if v is not None}
-    else:
-        config |= {**named, **dict(roles.names)}
     if roles.padding is not None:
-        config["pad_token"] = text(roles.padding)
+        config["pad_token"] = vocabulary.tokens[roles.padding]
     control = {value for value in config.values() if isinstance(value, str)}
     others = [token.content for token in vocabulary.added if token.special and token.content not in control]
     return config | ({"additional_special_tokens": others} if others else {})

@@ -14,9 +14,17 @@ from typing import Any, NamedTuple
 
 from headwater.errors import DataError
 from headwater.reading import read_object
-from headwater.tokenizer.vocabulary import END_OF_TEXT, PADDING
+from headwater.tokenizer.vocabulary import CLASSIFY, END_OF_TEXT, MASK, PADDING, SEPARATOR, UNKNOWN_WORD
 
-TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
+TOKENIZER, SETTINGS, WORDS = "tokenizer.json", "tokenizer_config.json", "vocab.txt"
+# The roles of BERT's tokens where no file names them.
+BERT_ROLES = {
+    "pad_token": PADDING,
+    "unk_token": UNKNOWN_WORD,
+    "cls_token": CLASSIFY,
+    "sep_token": SEPARATOR,
+    "mask_token": MASK,
+}
 # The class of a model's tokenizer where no file names one.
 CLASSES = {"gpt2": "GPT2Tokenizer", "openai-gpt": "OpenAIGPTTokenizer", "bert": "BertTokenizer"}
 
@@ -40,7 +48,7 @@ class TokenizerFiles:
         content = self[SETTINGS]
         # transformers reads the older file only where the newer one does not describe the added tokens.
         older = {} if "added_tokens_decoder" in content else self["special_tokens_map.json"]
-        merged = {**content, **older}
+        merged = {**(BERT_ROLES if self.is_bert else {}), **content, **older}
         for key, value in merged.items():
             if key.endswith("_token") and isinstance(value, dict):
                 merged[key] = value.get("content")
@@ -57,6 +65,12 @@ class TokenizerFiles:
         config = self["config.json"]
         named = self[SETTINGS].get("tokenizer_class") or config.get("tokenizer_class")
         return str(named or CLASSES.get(str(config.get("model_type")), "")).removesuffix("Fast")
+
+    @cached_property
+    def is_bert(self) -> bool:
+        """Whether AutoTokenizer runs BERT's steps whatever `tokenizer.json` says."""
+        has_words_alone = not self[TOKENIZER] and (self.folder / WORDS).is_file()
+        return has_words_alone or self.tokenizer_class == "BertTokenizer"
 
     @cached_property
     def listed(self) -> list[tuple[dict[str, Any], int]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,15 +17,14 @@ from headwater.errors import DataError
 from headwater.reading import read_text
 from headwater.tokenizer import library
 from headwater.tokenizer.codec import library_errors
-from headwater.tokenizer.folder import CLASSES, SETTINGS, TOKENIZER, TokenizerFiles
-from headwater.tokenizer.vocabulary import CLASSIFY, SEPARATOR, AddedToken, Vocabulary, in_order
+from headwater.tokenizer.folder import CLASSES, SETTINGS, TOKENIZER, WORDS, TokenizerFiles
+from headwater.tokenizer.vocabulary import AddedToken, Vocabulary
 
 # What no tokenizer in use comes near: it would take the time or memory of the process.
 _LONGEST_PATTERN = 2_000  # characters of a regular expression
 _MOST_STEPS = 200  # of cleaning, splitting and decoding together
 _MOST_GROWTH = 256  # bytes that these make of one byte
 _FLAGS = {"lstrip", "rstrip", "single_word", "normalized", "special"}
-VOCABULARY_FILE = "vocab.txt"
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -37,7 +35,7 @@ def described(files: TokenizerFiles) -> dict[str, Any] | None:
     """
     folder, content, name, steps = files.folder, files[TOKENIZER], files.tokenizer_class, {}
     if not content:
-        path = folder / VOCABULARY_FILE
+        path = folder / WORDS
         if not path.is_file():
             return None
         words: dict[str, int] = {}
@@ -59,7 +57,7 @@ def described(files: TokenizerFiles) -> dict[str, Any] | None:
         steps = library.gpt2_steps(model["vocab"], model["merges"], prefix_space=prefix_space, decoder_space=True)
     elif name == "OpenAIGPTTokenizer" and "merges" in model:
         steps = library.gpt1_steps(model["vocab"], model["merges"])
-    elif name == "BertTokenizer":
+    elif files.is_bert:
         steps = _bert(model["vocab"], files)
     return {"added_tokens": [], **content, **steps}
 
@@ -72,43 +70,8 @@ def _bert(vocab: Mapping[str, int], files: TokenizerFiles) -> dict[str, Any]:
             raise DataError(
                 f"{files.folder / SETTINGS} has {name} = {str(value)[:40]!r}", expected="true or false"
             )
-    return library.bert_steps(vocab, rules, unknown=files.settings.get("unk_token", library.UNKNOWN_WORD))
-
-
-def read_bert(content: Mapping[str, Any], files: TokenizerFiles) -> Vocabulary:
-    """Return the vocabulary of a tokenizer that `described` returned and that is BERT's.
-
-    Raises DataError for ids with gaps, and for an added token with another id than its place.
-    """
-    made, vocab, normalizer = read_foreign(content, files), content["model"]["vocab"], content["normalizer"]
-    in_order(vocab, files.folder)
-    for entry, index in files.listed:
-        own = made.ids.get(entry["content"])
-        if own != index:
-            raise DataError(
-                f"{files.folder} gives the added token {entry['content']!r} the id {index}", expected=str(own)
-            )
-    rules = {name: normalizer.get(key, library.RULES[name]) for name, key in library.NORMALIZER_KEYS.items()}
-    names = sorted({*library.SPECIALS, *made.specials}, key=made.ids.__getitem__)
-    return replace(
-        made,
-        kind="wordpiece",
-        library="",
-        rules=tuple(sorted(rules.items())),
-        pieces=len(vocab),
-        specials={name: made.ids[name] for name in names},
-    )
-
-
-def written_bert_steps(vocabulary: Vocabulary) -> dict[str, Any]:
-    """Return the steps of a vocabulary of kind wordpiece, with BERT's `[CLS] … [SEP]` template."""
-    vocab = {token: index for index, token in enumerate(vocabulary.tokens[: vocabulary.pieces])}
-    template = {
-        "type": "BertProcessing",
-        "sep": [SEPARATOR, vocabulary.ids[SEPARATOR]],
-        "cls": [CLASSIFY, vocabulary.ids[CLASSIFY]],
-    }
-    return library.bert_steps(vocab, dict(vocabulary.rules), cleanup=False) | {"post_processor": template}
+    unknown, *frame = (str(files.settings[f"{role}_token"]) for role in ("unk", "cls", "sep"))
+    return library.bert_steps(vocab, rules, unknown, (frame[0], frame[1]))
 
 
 def read_foreign(content: Mapping[str, Any], files: TokenizerFiles) -> Vocabulary:
@@ -125,7 +88,7 @@ def read_foreign(content: Mapping[str, Any], files: TokenizerFiles) -> Vocabular
     # A class of its own takes the added tokens from the other files where these list them.
     replaced = own and isinstance(raw.get("added_tokens_decoder"), dict)
     model = {**content["model"], **({"dropout": None} if "dropout" in content["model"] else {})}  # for training
-    plain = {**content, "model": model, "padding": None, "truncation": None, "post_processor": None}
+    plain = {**content, "model": model, "padding": None, "truncation": None}
     with library_errors(f"the tokenizer of {folder} cannot be read", "Get its files again"):
         made = tokenizers.Tokenizer.from_str(json.dumps({**plain, "added_tokens": []} if replaced else plain))
         present = {repr(token) for token in made.get_added_tokens_decoder().values()}

@@ -1,9 +1,9 @@
 """Tokenizers as the JSON of the `tokenizers` library: one builder for each kind, for reading and for writing.
 
-Kind wordpiece is BERT's encoding (Devlin et al. 2019, section 3): text is cleaned and optionally lower-cased,
-split at spaces and punctuation, and each word is split greedily from its start: the longest piece in the
-vocabulary, then the longest that continues it (written with `##`). A word without such a split is one `[UNK]`.
-Kind gpt1 has BERT's rules for splitting, as `transformers` writes it: the library cannot express GPT-1's.
+BERT's encoding (Devlin et al. 2019, section 3) cleans a text, lower-cases it by default, splits it at spaces and
+punctuation, and splits each word greedily from its start: the longest piece in the vocabulary, then the longest
+that continues it (written with `##`). A word without such a split is one `[UNK]`. Kind gpt1 has BERT's rules for
+splitting, as `transformers` writes it: the library cannot express GPT-1's.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headwater.tokenizer.vocabulary import CLASSIFY, MASK, PADDING, SEPARATOR, UNKNOWN, WORD_END
+from headwater.tokenizer.vocabulary import UNKNOWN, WORD_END
 
-UNKNOWN_WORD = "[UNK]"
 CONTINUES = "##"
-SPECIALS = (PADDING, UNKNOWN_WORD, CLASSIFY, SEPARATOR, MASK)
 # BERT's settings by their names in `tokenizer_config.json`, with its defaults. Accents None: as `do_lower_case`.
 RULES: dict[str, bool | None] = {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True}
 _LONGEST_WORD = 100  # characters; a longer word is `[UNK]`, as in BERT's own code
@@ -47,17 +45,13 @@ def gpt2_steps(
 def gpt1_steps(vocab: Mapping[str, int], merges: Sequence[Any]) -> dict[str, Any]:
     """Return the steps of transformers' OpenAIGPTTokenizer."""
     decoder = {"type": "BPEDecoder", "suffix": WORD_END}
-    return _steps(bert_normalizer(RULES), _BERT_SPLIT, decoder, _bpe(vocab, merges, UNKNOWN, None, WORD_END))
+    return _steps(_bert_normalizer(RULES), _BERT_SPLIT, decoder, _bpe(vocab, merges, UNKNOWN, None, WORD_END))
 
 
 def bert_steps(
-    vocab: Mapping[str, int],
-    rules: Mapping[str, bool | None],
-    *,
-    unknown: str = UNKNOWN_WORD,
-    cleanup: bool = True,
+    vocab: Mapping[str, int], rules: Mapping[str, bool | None], unknown: str, frame: tuple[str, str]
 ) -> dict[str, Any]:
-    """Return the steps of BERT's tokenizer. cleanup: whether the library's decoder removes spaces before signs."""
+    """Return the steps of BERT's tokenizer; frame: the tokens that transformers puts before and after a text."""
     model = {
         "type": "WordPiece",
         "unk_token": unknown,
@@ -65,29 +59,15 @@ def bert_steps(
         "max_input_chars_per_word": _LONGEST_WORD,
         "vocab": vocab,
     }
-    decoder = {"type": "WordPiece", "prefix": CONTINUES, "cleanup": cleanup}
-    return _steps(bert_normalizer(rules), _BERT_SPLIT, decoder, model)
+    decoder = {"type": "WordPiece", "prefix": CONTINUES, "cleanup": True}
+    first, last = ([token, vocab.get(token, 0)] for token in frame)
+    template = {"type": "BertProcessing", "cls": first, "sep": last}
+    return {**_steps(_bert_normalizer(rules), _BERT_SPLIT, decoder, model), "post_processor": template}
 
 
-def bert_normalizer(rules: Mapping[str, bool | None]) -> dict[str, Any]:
-    """Return BERT's cleaning of text."""
+def _bert_normalizer(rules: Mapping[str, bool | None]) -> dict[str, Any]:
     cleaned = {key: rules[name] for name, key in NORMALIZER_KEYS.items()}
     return {"type": "BertNormalizer", "clean_text": True, **cleaned}
-
-
-def is_bert(content: Mapping[str, Any]) -> bool:
-    """Return whether a tokenizer cleans, splits and continues words as BERT, with BERT's special tokens."""
-    if not isinstance(content["model"]["vocab"], dict) or not all(
-        name in content["model"]["vocab"] for name in SPECIALS
-    ):
-        return False
-    expected = bert_steps(content["model"]["vocab"], RULES)
-    for part in ("normalizer", "pre_tokenizer", "model"):
-        step = content.get(part)
-        own = {key: value for key, value in expected[part].items() if key not in NORMALIZER_KEYS.values()}
-        if not isinstance(step, dict) or any(step.get(key) != value for key, value in own.items()):
-            return False
-    return True
 
 
 def _bpe(

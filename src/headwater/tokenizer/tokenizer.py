@@ -34,10 +34,9 @@ from headwater.tokenizer.bpe_training import learn_vocabulary
 from headwater.tokenizer.bpe_words import TEXT_SUFFIXES, Sources, known_bytes, source_files
 from headwater.tokenizer.codec import LibraryCodec
 from headwater.tokenizer.files import holds_tokenizer, library_content, read_folder, read_pair, write_files
-from headwater.tokenizer.folder import Roles, TokenizerFiles, default_roles, read_roles
+from headwater.tokenizer.folder import BERT_ROLES, Roles, TokenizerFiles, default_roles, read_roles
 from headwater.tokenizer.gpt1 import WordCodec
 from headwater.tokenizer.gpt2 import ByteLevelCodec
-from headwater.tokenizer.library import SPECIALS, UNKNOWN_WORD
 from headwater.tokenizer.vocabulary import (
     CLASSIFY,
     END_OF_TEXT,
@@ -45,6 +44,7 @@ from headwater.tokenizer.vocabulary import (
     SEPARATOR,
     TASK_TOKENS,
     UNKNOWN,
+    UNKNOWN_WORD,
     Kind,
     TaskTokens,
     Vocabulary,
@@ -196,15 +196,15 @@ class Tokenizer:
         roles = self.roles
         numbers = {roles.start, roles.padding, *roles.ends}
         control = {*TASK_TOKENS, END_OF_TEXT, *(name for _, name in roles.names)}
-        control |= set(SPECIALS) if self.kind == "wordpiece" else {MASK}
+        control |= set(BERT_ROLES.values()) if self.kind == "foreign" else {MASK}
         special = (token.content for token in self.vocabulary.added if token.special)
         return frozenset(n for n in special if n not in control and self.vocabulary.specials[n] not in numbers)
 
     @property
     def task_tokens(self) -> TaskTokens:
         """Ids of start, delimiter and extract token; raises MismatchError before `with_task_tokens`."""
-        # BERT's inputs are [CLS] a [SEP] b [SEP]: its tokens have the role of GPT-1's three.
-        names = (CLASSIFY, SEPARATOR, SEPARATOR) if self.kind == "wordpiece" else TASK_TOKENS
+        # BERT's inputs are [CLS] a [SEP] b [SEP]: these have the role of GPT-1's three tokens.
+        names = (CLASSIFY, SEPARATOR, SEPARATOR) if self._is_framed else TASK_TOKENS
         try:
             return TaskTokens(*(self.vocabulary.specials[name] for name in names))
         except KeyError:
@@ -223,8 +223,8 @@ class Tokenizer:
         """Id of the token for text that the vocabulary does not have; None with kind gpt2, which has all bytes."""
         if self.kind == "gpt2":
             return None
-        default = UNKNOWN_WORD if self.kind == "wordpiece" else UNKNOWN
-        token = self.vocabulary.ids.get(dict(self.roles.names).get("unk_token", default))
+        ids, named = self.vocabulary.ids, dict(self.roles.names).get("unk_token", "")
+        token = next((ids[name] for name in (named, UNKNOWN, UNKNOWN_WORD) if name in ids), None)
         return None if token in {self.roles.start, self.roles.padding, *self.roles.ends} else token
 
     def note_of_unknown(self, streams: Iterable[npt.ArrayLike]) -> str:
@@ -249,6 +249,10 @@ class Tokenizer:
         """Hash of everything that decides an id: equal for equal tokenizers in any folder."""
         return self.vocabulary.identity
 
+    @property
+    def _is_framed(self) -> bool:
+        return self.kind == "foreign" and self.frame != ([], [])
+
     def require_rows(self, rows: int) -> None:
         """Raise MismatchError if a model with so many vocabulary rows lacks a row for an id."""
         if self.vocabulary_size > rows:
@@ -263,7 +267,7 @@ class Tokenizer:
         Ids 40,478 to 40,480 for the original GPT-1, 50,257 to 50,259 for GPT-2. A tokenizer that has them, or
         BERT's `[CLS]` and `[SEP]`, is returned unchanged.
         """
-        if self.kind == "wordpiece" or all(name in self.vocabulary.specials for name in TASK_TOKENS):
+        if self._is_framed or all(name in self.vocabulary.specials for name in TASK_TOKENS):
             return self
         return Tokenizer(self.vocabulary.with_specials(TASK_TOKENS), self.roles)
 

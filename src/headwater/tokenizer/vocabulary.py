@@ -23,11 +23,11 @@ import numpy.typing as npt
 from headwater.errors import DataError, UsageError
 from headwater.reading import without_surrogates
 
-Kind = Literal["gpt2", "gpt1", "wordpiece", "foreign"]
+Kind = Literal["gpt2", "gpt1", "foreign"]
 # The ids of several texts one after another, and len(texts) + 1 offsets.
 Encoded = tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]
 END_OF_TEXT = "<|endoftext|>"
-UNKNOWN = "<unk>"
+UNKNOWN, UNKNOWN_WORD = "<unk>", "[UNK]"
 NEWLINE = "\n</w>"
 WORD_END = "</w>"
 # Start, delimiter and extract of GPT-1, figure 1, with the names of the authors' code.
@@ -93,10 +93,6 @@ class Vocabulary:
     tokens: tuple[str, ...]
     merges: tuple[tuple[str, str], ...]
     specials: Mapping[str, int]
-    # BERT's settings for cleaning text, sorted by name; empty for the other kinds.
-    rules: tuple[tuple[str, bool | None], ...] = ()
-    # Kind wordpiece: how many of `tokens` are pieces of words; added tokens follow.
-    pieces: int = 0
     # Those of `specials` that are not special, or are found in another way than by their exact text.
     unusual: tuple[AddedToken, ...] = ()
     # Kind foreign: the tokenizer as the JSON of the `tokenizers` library.
@@ -133,9 +129,8 @@ class Vocabulary:
     def identity(self) -> str:
         """SHA-256 of everything that decides an id."""
         content: list[object] = [self.kind, self.tokens, self.merges, sorted(self.specials.items())]
-        content += [self.rules] if self.rules else []
-        content += [sorted(self.unusual), self.pieces] if self.unusual else []
-        content += [json.loads(self.library)] if self.library else []
+        content += [sorted(self.unusual)] if self.unusual else []
+        content += [{**json.loads(self.library), "post_processor": None}] if self.library else []
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def with_specials(self, names: Iterable[str]) -> Vocabulary:
