@@ -28,6 +28,7 @@ _COMMON = (
     *("koi8-r", "cp1250", "cp1252", "latin-1", "iso8859-15", "mac-roman"),
 )
 _SORTED_RUN = 30  # combining marks, as in the stream-safe text format; no writing system has more
+_TWO_MARKS = "\u0f73\u0f75\u0f81"  # no marks themselves, but they decompose into two
 _BROKEN_SHARE = 0.25  # of the characters beyond ASCII that may be invalid; in a wrong encoding, most are
 # Of the detector's confidence in its best answer: for a declared encoding to be used, and for windows-1252, the
 # web's default, also of a text with less than _SEVERAL bytes beyond ASCII. With less confidence than
@@ -210,23 +211,9 @@ def sort_marks(text: str, run: int = _SORTED_RUN) -> str:
     The normal forms of both texts are equal (UAX #15), and CPython normalises this one in linear time: it orders
     the marks of a run by insertion, holding the interpreter for minutes at a megabyte of marks.
     """
-    if text.isascii() or not any(map(_mark_class, set(text[::run]))):  # a long run has a mark at such a place
-        return text
-    return re.sub(rf"[^\x00-\u02ff\w\s]{{{run},}}", lambda match: _sort_run(match[0]), text)
+    if text.isascii() or not any(unicodedata.combining(c) or c in _TWO_MARKS for c in set(text[::run])):
+        return text  # a long run has a mark at one of these positions
+    from tokenizers.normalizers import NFD
 
-
-def _mark_class(character: str) -> int:
-    """Return the combining class; not 0 for the three characters of class 0 that decompose into two marks."""
-    return unicodedata.combining(character) or character in "\u0f73\u0f75\u0f81"
-
-
-def _sort_run(run: str) -> str:
-    ordered: list[str] = []
-    marks: list[str] = []
-    for character in run:
-        if _mark_class(character):
-            marks += unicodedata.normalize("NFD", character)
-        else:
-            ordered += [*sorted(marks, key=unicodedata.combining), character]
-            marks = []
-    return "".join([*ordered, *sorted(marks, key=unicodedata.combining)])
+    long_run = rf"[^\x00-\u02ff\w\s\ud800-\udfff]{{{run},}}"
+    return re.sub(long_run, lambda match: str(NFD().normalize_str(match[0])), text)
