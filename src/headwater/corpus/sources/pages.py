@@ -156,42 +156,31 @@ def _unpacked(data: bytes) -> bytes:
     """Unpack a body to at most a byte more than allowed; return one that the archive unpacked unchanged."""
     for window in (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS):  # gzip or zlib; deflate without a frame
         with suppress(zlib.error):
-            return BodyDecoder(window).decompress(data, PAGE_BYTES + 1)
+            return unpack_body(data, PAGE_BYTES + 1, window)[0]
     return data
 
 
-class BodyDecoder:
-    """Unpacks the body of an HTTP response: gzip members one after the other, zlib, or deflate without a frame.
+def unpack_body(packed: bytes, most: int, window: int = zlib.MAX_WBITS | 32) -> tuple[bytes, bool]:
+    """Unpack an HTTP body: gzip members one after the other, zlib, or deflate without a frame.
 
-    Bytes after the end that are not another gzip member are dropped.
+    Returns at most `most` bytes, and whether the last member is complete. `window`: that of `zlib.decompressobj`.
+    Bytes after the end that are not another gzip member are dropped. Raises zlib.error.
     """
-
-    def __init__(self, window: int = zlib.MAX_WBITS | 32) -> None:
-        """`window` is that of `zlib.decompressobj`; by default gzip or zlib."""
-        self._decoder = zlib.decompressobj(window)
-        self._after = b""  # the first bytes after the members so far
-
-    @property
-    def eof(self) -> bool:
-        """Whether the last member is complete."""
-        return self._decoder.eof
-
-    def decompress(self, packed: bytes, most: int) -> bytes:
-        """Return the next unpacked bytes, at most `most`, and drop those beyond; raises zlib.error."""
-        pieces: list[bytes] = []
-        for start in range(0, len(packed), _BODY_BYTES):
-            block = packed[start : start + _BODY_BYTES]
-            while block and most > 0:
-                if self._decoder.eof:
-                    block = self._after + block
-                    self._after = block[: len(_GZIP)]
-                    if self._after != _GZIP:
-                        break
-                    self._decoder, self._after = zlib.decompressobj(zlib.MAX_WBITS | 16), b""
-                pieces.append(self._decoder.decompress(block, most))
-                most -= len(pieces[-1])
-                block = self._decoder.unused_data
-        return b"".join(pieces)
+    pieces: list[bytes] = []
+    decoder, after = zlib.decompressobj(window), b""  # the first bytes after the members so far
+    for start in range(0, len(packed), _BODY_BYTES):
+        block = packed[start : start + _BODY_BYTES]
+        while block and most > 0:
+            if decoder.eof:
+                block = after + block
+                after = block[: len(_GZIP)]
+                if after != _GZIP:
+                    break
+                decoder, after = zlib.decompressobj(zlib.MAX_WBITS | 16), b""
+            pieces.append(decoder.decompress(block, most))
+            most -= len(pieces[-1])
+            block = decoder.unused_data
+    return b"".join(pieces), decoder.eof
 
 
 def _ends_whole(path: Path, position: int) -> bool:

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from headwater.corpus.sources.pages import BodyDecoder
+from headwater.corpus.sources.pages import unpack_body
 from headwater.corpus.web.addresses import PrivateAddress, is_public, make_resolver
 from headwater.corpus.web.answers import (
     REDIRECTS,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from headwater.corpus.web.crawl_database import CrawlDatabase
     from headwater.corpus.web.fetch import FetchConfig
 
+_PACKINGS = {"gzip", "x-gzip", "deflate"}
 _TEXT_TYPES = ("text/html", "application/xhtml+xml", "text/plain")
 _HEADER_BYTES = 64 * 1024  # of one header: security policies exceed aiohttp's default of 8 KiB
 _GATES_KEPT = 100_000  # hosts
@@ -192,11 +193,11 @@ class Visitor:
                 if pages_only and kind not in _TEXT_TYPES:
                     response.close()
                     raise Refused("content type")
-                body, whole = await self._read(response, limit, cut=not pages_only)
+                body, is_whole = await self._read(response, limit, cut=not pages_only)
                 page = Fetched(url, line, headers, body)
-                if not whole:
-                    kept = page if pages_only and body else None
-                    raise Refused("answer cut short", temporary=True, page=kept)
+                if not is_whole:
+                    part = page if pages_only and body else None
+                    raise Refused("answer cut short", temporary=True, page=part)
                 return page
         except (errors.ClientPayloadError, errors.ServerDisconnectedError, ConnectionResetError):
             raise Refused("answer cut short", temporary=True) from None
@@ -208,28 +209,30 @@ class Visitor:
     async def _read(self, response: Any, limit: int, *, cut: bool) -> tuple[bytes, bool]:
         """Return the unpacked body and whether it is complete; more than `limit` bytes are cut or refused."""
         encoding = response.headers.get("Content-Encoding", "").strip().lower()
-        decoder = BodyDecoder() if encoding in {"gzip", "x-gzip", "deflate"} else None
-        if encoding not in {"", "identity", "gzip", "x-gzip", "deflate"}:
+        if encoding not in {"", "identity", *_PACKINGS}:
             raise Refused("content encoding")
-        pieces, size = [], 0
-        begun = False
+        pieces, size, is_whole = [], 0, True
         try:
             async for chunk in response.content.iter_chunked(65536):
-                begun = True
-                try:
-                    piece = decoder.decompress(chunk, limit - size + 1) if decoder else chunk
-                except zlib.error:
-                    raise Refused("content encoding is broken") from None
-                pieces.append(piece)
-                size += len(piece)
+                pieces.append(chunk)
+                size += len(chunk)
                 if size > limit:
                     response.close()
-                    if cut:
-                        return b"".join(pieces)[:limit], True
-                    raise Refused("too large")
+                    break
         except (self._aiohttp.ClientPayloadError, self._aiohttp.ServerDisconnectedError, ConnectionResetError):
-            return b"".join(pieces), False
-        return b"".join(pieces), decoder is None or decoder.eof or not begun
+            is_whole = False
+        body = b"".join(pieces)
+        if body and encoding in _PACKINGS:
+            try:
+                body, is_unpacked = unpack_body(body, limit + 1)
+            except zlib.error:
+                raise Refused("content encoding is broken") from None
+            is_whole = is_whole and is_unpacked
+        if max(size, len(body)) > limit:
+            if cut:
+                return body[:limit], True
+            raise Refused("too large")
+        return body, is_whole
 
 
 def _refuse_private(url: str, allowed: bool) -> None:
