@@ -13,7 +13,7 @@ from .config import (
 )
 from .io.folder import is_untrained, load_config, load_model, model_reader, save_description, save_model
 from .io.single import gguf_name
-from .io.weights import load_shards, read_tensors, require_cast
+from .io.weights import read_state, read_tensors, require_cast
 from .loss import IGNORE, cross_entropy, project, with_own_code, workspace_bytes
 from .transformer import Block, Embedding, Embeddings, Extensible, Linear, Transformer, token_rows
 
@@ -42,11 +42,11 @@ __all__ = [
     "is_untrained",
     "load_config",
     "load_model",
-    "load_shards",
     "model_reader",
     "padding_mask",
     "preset",
     "project",
+    "read_state",
     "read_tensors",
     "require_cast",
     "save_description",

@@ -17,16 +17,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
-from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from headwater import shipped
 from headwater.display import byte_size, counted
 from headwater.errors import FolderError, HeadwaterError, MismatchError, StorageError
-from headwater.model import load_shards
+from headwater.model import read_state
 from headwater.reading import read_json
 from headwater.storage import Stage, open_folder, read_manifest, storage_errors, write_json
 from headwater.training.parallel import Ranks
@@ -132,14 +130,7 @@ class Checkpoints:
 
     def load(self, path: Path, state: dict[str, Tensor]) -> None:
         """Load a checkpoint, written by any number of ranks, into the tensors of `state`."""
-        whole = path / _WHOLE
-        if whole.exists() and not self.sharded:
-            with torch.no_grad(), safe_open(whole, framework="pt") as saved:
-                _check_names(path, set(saved.keys()), set(state))
-                for name, tensor in state.items():
-                    tensor.copy_(saved.get_tensor(name))
-        else:
-            load_shards(path, state, distributed=self.sharded)
+        read_state(path, state, distributed=self.sharded)
 
     def check(self, path: Path) -> None:
         """Raise FolderError if a checkpoint is damaged."""
@@ -217,10 +208,3 @@ def _write_shards(folder: Path, state: dict[str, Tensor], group: dist.ProcessGro
     except CheckpointException as error:  # not a subclass of Exception
         with storage_errors(folder):
             raise next(iter(error.failures.values()))[0] from None
-
-
-def _check_names(path: Path, saved: set[str], expected: set[str]) -> None:
-    if saved != expected:
-        name = sorted(saved ^ expected)[0]
-        where = "only in the checkpoint" if name in saved else "only in the model"
-        raise MismatchError(f"{path} belongs to another model: {name} is {where}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +26,6 @@ from headwater.model.io.single import read_nanogpt
 from headwater.model.io.weights import (
     WEIGHTS,
     StoredTensor,
-    check_finite,
     find_tensors,
     is_checkpoint,
     read_checkpoint,
@@ -54,8 +53,8 @@ def is_untrained(folder: Path) -> bool:
     """Return whether the weights are as they were drawn: every bias is 0 and every gain of a LayerNorm 1."""
     if shipped.model_file(folder) is not None or is_checkpoint(folder):
         return False
-    vectors = (tensor for tensor in find_tensors(folder).values() if len(tensor.shape) == 1)
-    return all(bool((values == values[0]).all()) for values in (one.read(torch.float32) for one in vectors))
+    vectors = (stored.tensor for stored in find_tensors(folder).values() if stored.tensor.dim() == 1)
+    return all(bool((values == values[0]).all()) for values in vectors)
 
 
 def load_model(
@@ -73,9 +72,9 @@ def load_model(
     not finite.
     """
     single = shipped.model_file(folder)
-    state: dict[str, Tensor] = {}
+    own: dict[str, Tensor] = {}  # by our names
     if single is not None:
-        kind, (config, state) = "", read_nanogpt(single)
+        kind, (config, own) = "", read_nanogpt(single)
     else:
         kind, config = _read_config(folder)
     model = build_model(config, device="meta")
@@ -86,13 +85,12 @@ def load_model(
     }
     with _check_in_parallel(folder):
         if is_checkpoint(folder):
-            state = read_checkpoint(folder, {name: shape for name, (shape, _) in parameters.items()})
-        if state:
-            loaded = _arranged(state, parameters, single or folder, device)
+            kind, own = "", read_checkpoint(folder, {name: shape for name, (shape, _) in parameters.items()})
+        if own:
+            located = {name: StoredTensor(single or folder, name, tensor) for name, tensor in own.items()}
         else:
-            loaded = _read_weights(folder, kind, config, parameters, device)
-            if unused is not None:
-                unused += _heads(folder, kind, parameters)
+            located = find_tensors(folder)
+        loaded = _read_weights(located, kind, config, parameters, device, folder, unused)
     model.load_state_dict(loaded, assign=True)
     return model.eval()
 
@@ -125,14 +123,11 @@ def save_model(
     *,
     tokenizer: Any = None,
     dtype: torch.dtype | None = None,
-    head: Mapping[str, Tensor] | None = None,
-    keys: Mapping[str, Any] | None = None,
 ) -> None:
     """Write `config.json`, `model.safetensors` and the tokenizer's files into an existing folder.
 
-    `dtype` None keeps each tensor's dtype. The same weights give the same bytes. head: a task's tensors by the
-    names of transformers, in location of those that only predict tokens. keys: more keys of `config.json`. Raises
-    MismatchError if the tokenizer has more ids than the model has rows.
+    `dtype` None keeps each tensor's dtype. The same weights give the same bytes. Raises MismatchError if the
+    tokenizer has more ids than the model has rows.
     """
     config, kind = model.config, model.config.model_type
     if tokenizer is not None:
@@ -143,11 +138,8 @@ def save_model(
         for name in huggingface.tensor_names(kind, state)
         for theirs, part in zip(name.theirs, state[name.ours].chunk(len(name.theirs)), strict=True)
     }
-    if head is not None:
-        tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(huggingface.OUTPUT)}
-        tensors |= {name: tensor.contiguous() for name, tensor in head.items()}
     write_tensors(tensors, folder / WEIGHTS)
-    save_description(config, folder, tokenizer=tokenizer, dtype=dtype or model.tokens.weight.dtype, keys=keys)
+    save_description(config, folder, tokenizer=tokenizer, dtype=dtype or model.tokens.weight.dtype)
 
 
 def save_description(
@@ -156,7 +148,6 @@ def save_description(
     *,
     tokenizer: Any = None,
     dtype: torch.dtype = torch.float32,
-    keys: Mapping[str, Any] | None = None,
 ) -> None:
     """Write everything of a model folder except its weights.
 
@@ -173,10 +164,9 @@ def save_description(
     special = {"bos_token_id": start, "eos_token_id": list(ends) if len(ends) > 1 else next(iter(ends), None)}
     special |= {} if padding is None else {"pad_token_id": padding}
     stored = str(dtype).removeprefix("torch.")
-    content = huggingface.write_config(config, stored, special)
-    write_json(folder / CONFIG, content | dict(keys or {}))
+    write_json(folder / CONFIG, huggingface.write_config(config, stored, special))
     known = {key: value for key, value in special.items() if value is not None}
-    if known and config.is_causal and "architectures" not in (keys or {}):  # not for a task's class
+    if known and config.is_causal:
         write_json(folder / GENERATION, known)
     if tokenizer is not None:
         tokenizer.save(folder, context=config.context)
@@ -248,33 +238,20 @@ def _check_in_parallel(folder: Path) -> Iterator[None]:
             check.result()
 
 
-def _arranged(
-    state: dict[str, Tensor],
-    parameters: dict[str, tuple[tuple[int, ...], torch.dtype]],
-    path: Path,
-    device: torch.device | str,
-) -> dict[str, Tensor]:
-    """Return weights with the shapes and dtypes of `parameters`; raise DataError for others."""
-    if wrong := sorted(state.keys() ^ parameters.keys()):
-        raise DataError(f"{path} {'lacks' if wrong[0] in parameters else 'has'} {_listing(wrong)} of its model")
-    loaded = {}
-    for name, (shape, dtype) in parameters.items():
-        if tuple(state[name].shape) != shape:
-            raise DataError(f"{name} in {path} has shape {tuple(state[name].shape)}", expected=str(shape))
-        check_finite(name, path, state[name])
-        loaded[name] = state[name].to(device, dtype).contiguous()
-    return loaded
-
-
 def _read_weights(
-    folder: Path,
+    located: Mapping[str, StoredTensor],
     kind: str,
     config: ModelConfig,
-    parameters: dict[str, tuple[tuple[int, ...], torch.dtype]],
+    parameters: Mapping[str, tuple[tuple[int, ...], torch.dtype]],
     device: torch.device | str,
+    folder: Path,
+    unused: list[str] | None,
 ) -> dict[str, Tensor]:
-    """Return every parameter by our name, in our orientation, checked; `parameters`: name -> shape and dtype."""
-    located = find_tensors(folder)
+    """Return every parameter by our name, in our orientation, checked.
+
+    located: the tensors by their names in files of this kind of model; parameters: name -> shape and dtype;
+    unused: see `load_model`.
+    """
     names = list(huggingface.tensor_names(kind, parameters))
     stored = _stored_tensors(kind, names, located, folder)
     for name in names:
@@ -291,18 +268,22 @@ def _read_weights(
         loaded = dict(pool.map(read, names))
     if config.tied and config.predicts_tokens:
         _check_copies(config, stored, located)
+    if unused is not None:
+        others = located.keys() - {part.name for parts in stored.values() for part in parts}
+        unused += sorted(name for name in others if huggingface.is_head(kind, huggingface.plain_name(name)))
     return loaded
 
 
-def _check_shapes(name: huggingface.Name, shape: tuple[int, ...], parts: list[StoredTensor]) -> None:
+def _check_shapes(name: huggingface.Name, whole: tuple[int, ...], parts: list[StoredTensor]) -> None:
     """Raise DataError unless the tensors of a file make a parameter of this shape together."""
-    rows, *others = shape
+    rows, *others = whole
     part_shape = (rows // len(name.theirs), *others)
     expected = part_shape[::-1] if name.transposed else part_shape
     for part in parts:
-        if part.shape != expected:
+        shape = tuple(part.tensor.shape)
+        if shape != expected:
             raise DataError(
-                f"{part.name} in {part.path} has shape {part.shape}", expected=f"{expected}, as {CONFIG} says"
+                f"{part.name} in {part.path} has shape {shape}", expected=f"{expected}, as its configuration says"
             )
 
 
@@ -323,14 +304,6 @@ def _check_copies(
                 expected="equal tensors, as tie_word_embeddings = true says",
                 repair=f"If the model has two matrices, write tie_word_embeddings = false in its {CONFIG}",
             )
-
-
-def _heads(folder: Path, kind: str, ours: Iterable[str]) -> list[str]:
-    prefix = huggingface.PREFIXES.get(kind, "")
-    read = {part.removeprefix(prefix) for n in huggingface.tensor_names(kind, ours) for part in n.theirs}
-    names = {name: huggingface.plain_name(name) for name in find_tensors(folder)}
-    heads = (name for name, plain in names.items() if huggingface.is_head(kind, plain))
-    return sorted(name for name in heads if names[name].removeprefix(prefix) not in read)
 
 
 def _stored_tensors(

@@ -1,12 +1,13 @@
 """Read and write safetensors files, and detect what can be wrong with them.
 
-Files are memory-mapped. Tensors that are used as stored share one mapping of their file (private, so that training
-may write to it); one that must be transposed or converted is copied from a mapping of its own, which ends.
-Errors: no weights, a truncated or altered file, a tensor with NaN or infinity.
+Files are memory-mapped: `find_tensors` reads no weights. Tensors that are used as stored share one mapping of
+their file (private, so that training may write to it); one that must be transposed or converted is copied from a
+mapping of its own, which ends. Errors: no weights, a truncated or altered file, a tensor with NaN or infinity.
 
 PyTorch's own files (`pytorch_model.bin`, `ckpt.pt`) are read with `torch.load(weights_only=True)` alone: tensors,
 numbers, texts and containers of them, and no code of the file. A checkpoint of training has its weights with our
-names next to the optimizer's state: in one file of one process, or in shards of torch's distributed checkpoint.
+names next to the optimizer's state: in one file of one process, or in shards of torch's distributed checkpoint
+(`read_state`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import re
 import warnings
 import zipfile
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +23,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from headwater.errors import DataError, FolderError
-from headwater.model.io.huggingface import plain_name
+from headwater.errors import DataError, FolderError, MismatchError
 from headwater.reading import check_name, read_json
 from headwater.shipped import refuse_pointer
 from headwater.storage import atomic_path
@@ -38,38 +38,33 @@ CHECKPOINT_RECORD = "state.json"
 _GLOBAL = re.compile(r"(?:Unsupported global|GLOBAL|class) [`'\"]?([\w.]+)")
 _CHECKPOINT = "state.safetensors"
 _WEIGHT = "weight."
-_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 class StoredTensor(NamedTuple):
-    """One tensor of a file, which is read when it is used."""
+    """One tensor of a file; its bytes are read when it is used."""
 
     path: Path
     name: str
-    dtype: str
-    shape: tuple[int, ...]
-    file: Any = None
-    """The open safetensors file, whose mapping the tensors share that are used as stored."""
-    tensor: Tensor | None = None
-    """The tensor itself, of a file that torch opened."""
+    tensor: Tensor
 
     def read(self, dtype: torch.dtype, *, transposed: bool = False) -> Tensor:
         """Return the tensor, or the transpose of a matrix, contiguous, as `dtype`.
 
         Raises DataError if it is not a floating-point tensor, or has NaN or infinity.
         """
-        if self.dtype not in _DTYPES:
-            expected = "one of " + ", ".join(_DTYPES)
-            raise DataError(f"{self.name} in {self.path} has dtype {self.dtype}", expected=expected)
         stored = self.tensor
-        if stored is None:
-            copied = transposed or dtype != _DTYPES[self.dtype]
-            stored = (safe_open(self.path, "pt") if copied else self.file).get_tensor(self.name)
+        if stored.dtype not in _DTYPES:
+            expected = "one of " + ", ".join(map(str, _DTYPES))
+            raise DataError(f"{self.name} in {self.path} has dtype {stored.dtype}", expected=expected)
+        if (transposed or dtype != stored.dtype) and self.path.suffix == ".safetensors":
+            file: Any = safe_open(self.path, "pt")
+            stored = file.get_tensor(self.name)
         check_finite(self.name, self.path, stored)
         tensor = stored.to(dtype)
         if transposed:
             # One copy of a whole matrix of one dtype, for which torch has a fast kernel.
-            tensor = torch.empty(self.shape[::-1], dtype=dtype).copy_(tensor.t())
+            tensor = torch.empty(tensor.t().shape, dtype=dtype).copy_(tensor.t())
         return tensor
 
 
@@ -78,25 +73,15 @@ def find_tensors(folder: Path) -> dict[str, StoredTensor]:
 
     Raises FolderError if there are no weights, or damaged ones.
     """
-    stored: dict[str, StoredTensor] = {}
-    for path in weight_files(folder):
-        stored |= _read_header(path) if path.suffix == ".safetensors" else _read_pickled(path)
-    return stored
+    return {name: tensor for path in weight_files(folder) for name, tensor in _open_file(path).items()}
 
 
-def read_tensors(path: Path, names: Container[str] | None = None) -> dict[str, Tensor]:
-    """Return a task's head in float32: the tensors of a safetensors file, or those with `names` of a model folder.
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a safetensors file, such as a head, in float32.
 
-    Names are the current ones, without the prefixes of wrappers. Raises FolderError for a damaged file, DataError
-    for NaN or infinity.
+    Raises FolderError for a damaged file, DataError for NaN or infinity.
     """
-    stored = find_tensors(path) if path.is_dir() else _read_header(path)
-    by_plain_name = {plain_name(name): tensor for name, tensor in stored.items()}
-    return {
-        plain: tensor.read(torch.float32)
-        for plain, tensor in by_plain_name.items()
-        if names is None or plain in names
-    }
+    return {name: tensor.read(torch.float32) for name, tensor in _open_file(path).items()}
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
@@ -171,33 +156,21 @@ def _shards(index: Path) -> list[Path]:
     return [index.parent / name for name in names]
 
 
-def _read_pickled(path: Path) -> dict[str, StoredTensor]:
-    """Return each tensor of a file of torch.save; raise FolderError unless it is a state of tensors by name."""
-    content = read_pickled(path)
-    if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
-        raise FolderError(f"{path} is not a model's weights", expected="tensors by name", repair="Copy it again")
-    names = {dtype: name for name, dtype in _DTYPES.items()}
-    return {
-        str(name): StoredTensor(
-            path, str(name), names.get(value.dtype, str(value.dtype)), tuple(value.shape), tensor=value.detach()
-        )
-        for name, value in content.items()
-    }
-
-
-def _read_header(path: Path) -> dict[str, StoredTensor]:
-    """Return each tensor of a safetensors file; raise FolderError for a damaged one."""
+def _open_file(path: Path) -> dict[str, StoredTensor]:
+    """Return each tensor of a safetensors file or of torch.save's; raise FolderError for a damaged one."""
     refuse_pointer(path)
+    if path.suffix != ".safetensors":
+        content = read_pickled(path)
+        if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
+            raise FolderError(
+                f"{path} is not a model's weights", expected="tensors by name", repair="Copy it again"
+            )
+        return {str(name): StoredTensor(path, str(name), value.detach()) for name, value in content.items()}
     try:
         file: Any = safe_open(path, "pt")  # checks that the tensors fill the file without overlap
-        entries = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is not a dictionary
-        return {
-            name: StoredTensor(path, name, entry.get_dtype(), tuple(entry.get_shape()), file)
-            for name, entry in entries.items()
-        }
+        return {name: StoredTensor(path, name, file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        how = str(error).removeprefix("Error while deserializing header: ")
-        raise _damaged(path, how) from None
+        raise _damaged(path, str(error).removeprefix("Error while deserializing header: ")) from None
 
 
 def _damaged(path: Path, how: str) -> FolderError:
@@ -230,24 +203,28 @@ def is_checkpoint(folder: Path) -> bool:
 def read_checkpoint(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
     """Return the float32 weights of a checkpoint of a model with these shapes of parameters by name.
 
-    Raises FolderError for a damaged file.
+    Raises the errors of `read_state`.
     """
-    if (folder / _CHECKPOINT).is_file():
-        return {
-            name.removeprefix(_WEIGHT): tensor.read(torch.float32)
-            for name, tensor in find_tensors(folder).items()
-            if name.startswith(_WEIGHT)
-        }
     state = {_WEIGHT + name: torch.empty(shape) for name, shape in shapes.items()}
-    load_shards(folder, state, distributed=False)
+    read_state(folder, state)
     return {name: state[_WEIGHT + name] for name in shapes}
 
 
-def load_shards(folder: Path, state: dict[str, Tensor], *, distributed: bool) -> None:
-    """Fill the tensors of `state` from the shards of a checkpoint, written by any number of ranks.
+def read_state(folder: Path, state: Mapping[str, Tensor], *, distributed: bool = False) -> None:
+    """Fill the tensors of `state` from a checkpoint, written by any number of ranks.
 
-    distributed: every rank calls this for its part. Raises FolderError for damaged shards.
+    distributed: every rank calls this for its part. Raises FolderError for damaged files, MismatchError for the
+    checkpoint of another model.
     """
+    whole = folder / _CHECKPOINT
+    if whole.exists() and not distributed:
+        stored = _open_file(whole)
+        for name, tensor in state.items():
+            if name not in stored or stored[name].tensor.shape != tensor.shape:
+                raise MismatchError(f"{whole} has no {name} of shape {tuple(tensor.shape)}")
+            with torch.no_grad():
+                tensor.copy_(stored[name].tensor)
+        return
     from torch.distributed import checkpoint
     from torch.distributed.checkpoint import HuggingFaceStorageReader
     from torch.distributed.checkpoint.api import CheckpointException
@@ -256,7 +233,7 @@ def load_shards(folder: Path, state: dict[str, Tensor], *, distributed: bool) ->
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         try:
             reader = HuggingFaceStorageReader(str(folder))
-            checkpoint.load(state, storage_reader=reader, no_dist=not distributed)
+            checkpoint.load(dict(state), storage_reader=reader, no_dist=not distributed)
         except (CheckpointException, Exception) as error:  # the first is not a subclass of the second
             failures = getattr(error, "failures", None) or {0: (error, None)}
             cause = str(next(iter(failures.values()))[0]).partition("\n")[0]
