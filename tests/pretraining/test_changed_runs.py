@@ -132,10 +132,18 @@ def test_commands_take_a_stopped_run(command: str, tokens: Path, tmp_path: Path)
     assert main(arguments[command]) == 0
 
 
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(tokens: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["cut", "altered"])
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(
+    damage: str, tokens: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     run = train(tokens, tmp_path / "run", stop_after=5)
-    (run / "checkpoints" / "step-00000004" / "state.safetensors").write_bytes(b"cut")
+    assert find_checkpoint(run) == run / "checkpoints" / "step-00000004"
+    file = run / "checkpoints" / "step-00000004" / "state.safetensors"
+    content = file.read_bytes()
+    file.write_bytes(b"cut" if damage == "cut" else content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+    assert main(["generate", "a", "--model", str(run), "--max-tokens", "3"]) == 0
     assert find_checkpoint(run) == run / "checkpoints" / "step-00000002"
+    assert caplog.text.count("step-00000004 is damaged and is skipped") == 1
 
 
 @pytest.mark.parametrize("finished", [True, False])

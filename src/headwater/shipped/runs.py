@@ -6,7 +6,9 @@ one does not disturb the run.
 
 from __future__ import annotations
 
+import logging
 import re
+from functools import cache
 from pathlib import Path
 
 from headwater.errors import FolderError
@@ -14,6 +16,7 @@ from headwater.storage import has_manifest, open_folder, read_manifest
 
 CONFIG = "config.json"
 _FOLDER = "checkpoints"
+_LOG = logging.getLogger(__name__)
 _STEP = re.compile(r"(?:step-)?0*([0-9]{1,18})")
 
 
@@ -57,8 +60,16 @@ def _of_step(run: Path, name: str) -> Path:
 
 
 def _is_good(path: Path) -> bool:
+    stats = [file.stat() for file in path.iterdir() if file.is_file()]
+    return _is_intact(path, tuple(sorted((stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats)))
+
+
+@cache
+def _is_intact(path: Path, stamps: tuple[tuple[int, ...], ...]) -> bool:
+    """Return whether a checkpoint is undamaged, and warn if not; stamps: of its files, which are hashed once."""
     try:
-        open_folder(path, "checkpoint", hashes=False)
-    except FolderError:
+        open_folder(path, "checkpoint")
+    except FolderError as error:
+        _LOG.warning("%s is damaged and is skipped: %s", path.name, error.seen)
         return False
     return True
