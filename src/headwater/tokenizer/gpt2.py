@@ -11,7 +11,7 @@ import logging
 import re
 import threading
 from collections.abc import Iterable, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,8 @@ PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\
 TESTED = "0.10.0"  # the release of gigatoken; also in pyproject.toml
 # Characters of a call from which gigatoken is worth its start: `pack` encodes two megabytes a call.
 _LONG = 1_500_000
+# Characters in such calls after which its absence is worth a warning: the library encodes them in about a minute.
+_MANY = 100_000_000
 # The pre-split always has a border between a visible character and a space: a long text may be cut there.
 _SAFE_CUT = re.compile(r"(?<=\S)(?=[ \n])")
 _CUT_CHARACTERS = 1 << 16
@@ -37,9 +39,16 @@ _LOG = logging.getLogger(__name__)
 class ByteLevelCodec(LibraryCodec):
     """Text to ids and back for a vocabulary of kind "gpt2": decode(encode(x)) == x for every text."""
 
+    _slow = 0  # characters in calls that gigatoken would have encoded
+
     def encode_array(self, texts: Sequence[str], allowed: frozenset[str]) -> Encoded:
         """Return the ids of all texts in one array, and len(texts) + 1 offsets."""
-        if sum(map(len, texts)) >= _LONG and self._fast is not None:
+        size = sum(map(len, texts))
+        if size >= _LONG and isinstance(self._fast, str):
+            before, self._slow = self._slow, self._slow + size
+            if before < _MANY <= self._slow:
+                _LOG.warning("%s: much text is encoded slowly", self._fast)
+        elif size >= _LONG:
             names = self.names(allowed)
             if not any(name in text for name in names for text in texts):
                 return self._fast.encode([text.encode() for text in as_unicode(texts)])
@@ -59,17 +68,17 @@ class ByteLevelCodec(LibraryCodec):
         return cut_text(text, _CUT_CHARACTERS, _SAFE_CUT)
 
     @cached_property
-    def _fast(self) -> GigatokenEngine | None:
+    def _fast(self) -> GigatokenEngine | str:
+        """gigatoken, or why it is not used."""
         try:
             release = importlib.metadata.version("gigatoken")
             if release == TESTED:
                 return GigatokenEngine(self.vocabulary)
-            _note(f"gigatoken {release} is installed, and {TESTED} is tested: long texts are encoded slowly")
+            return f"gigatoken {release} is installed, and {TESTED} is tested"
         except importlib.metadata.PackageNotFoundError:
-            _note("gigatoken is not installed: long texts are encoded slowly. pip install 'headwater[fast]'")
+            return "gigatoken is not installed (pip install 'headwater[fast]')"
         except Exception as error:  # whatever the package raises, the library encodes
-            _note(f"gigatoken cannot use this vocabulary ({error}): long texts are encoded slowly")
-        return None
+            return f"gigatoken cannot use this vocabulary ({error})"
 
 
 class GigatokenEngine:
@@ -92,8 +101,3 @@ class GigatokenEngine:
             layout = self._tokenizer.encode_batch(list(texts)).layout
         offsets = np.asarray(layout.offsets.data, np.int64)
         return np.asarray(layout.content.data, np.uint32)[offsets[0] : offsets[-1]], offsets - offsets[0]
-
-
-@lru_cache(maxsize=8)
-def _note(text: str) -> None:
-    _LOG.warning(text)
