@@ -44,14 +44,15 @@ class ByteLevelCodec(LibraryCodec):
     def encode_array(self, texts: Sequence[str], allowed: frozenset[str]) -> Encoded:
         """Return the ids of all texts in one array, and len(texts) + 1 offsets."""
         size = sum(map(len, texts))
-        if size >= _LONG and isinstance(self._fast, str):
-            before, self._slow = self._slow, self._slow + size
-            if before < _MANY <= self._slow:
-                _LOG.warning("%s: much text is encoded slowly", self._fast)
-        elif size >= _LONG:
+        engine = self._fast if size >= _LONG else None
+        if isinstance(engine, GigatokenEngine):
             names = self.names(allowed)
             if not any(name in text for name in names for text in texts):
-                return self._fast.encode([text.encode() for text in as_unicode(texts)])
+                return engine.encode([text.encode() for text in as_unicode(texts)])
+        elif engine is not None:
+            before, self._slow = self._slow, self._slow + size
+            if before < _MANY <= self._slow:
+                _LOG.warning("%s: much text is encoded slowly", engine)
         return super().encode_array(texts, allowed)
 
     def decode(self, ids: Sequence[int]) -> str:
