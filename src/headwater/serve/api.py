@@ -34,7 +34,7 @@ from headwater.serve.config import ServeConfig
 from headwater.serve.guard import Guard
 from headwater.serve.keys import Keys
 from headwater.serve.problems import Problem, invalid
-from headwater.serve.reopening import ModelReopener
+from headwater.serve.reopening import reopened_models
 from headwater.serve.served import Served, Server
 
 PAGE = Path(__file__).parent / "page"
@@ -56,7 +56,7 @@ def create_app(models: list[Served], config: ServeConfig, keys: Keys | None = No
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         server.start()
-        async with ModelReopener(server):
+        async with reopened_models(server):
             yield
         server.stop()
 
