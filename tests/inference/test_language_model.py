@@ -46,14 +46,14 @@ def test_the_same_prompt_and_seed_give_the_same_text(lm: LanguageModel) -> None:
     assert lm.generate("the river", **options, sample=1) != text
 
 
-def test_both_unicode_forms_of_a_text_give_the_same_answers(folder: Path, lm: LanguageModel) -> None:
-    text, given = "각 é", hw.load(folder, compose=False)
+def test_both_unicode_forms_of_a_text_give_the_same_answers(lm: LanguageModel) -> None:
+    text = "각 é"
     other = unicodedata.normalize("NFD", text)
     options = {"max_tokens": 12, "temperature": 0.9, "seed": 7}
-    assert lm.generate(other, **options) == lm.generate(text, **options) == given.generate(text, **options)
+    assert lm.generate(other, **options) == lm.generate(text, **options)
     assert lm.score([(other, other)]) == lm.score([(text, text)])
     assert lm.request("a", stop=other).stop == (text,)
-    assert given.encode_prompts([other]) == [lm.tokenizer.encode(other)] != given.encode_prompts([text])
+    assert lm.encode_prompts([other]) == [lm.tokenizer.encode(text)] != [lm.tokenizer.encode(other)]
 
 
 def test_large_objects_print_in_a_few_words(lm: LanguageModel) -> None:

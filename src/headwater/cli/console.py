@@ -53,10 +53,6 @@ Download = Annotated[
     bool,
     typer.Option("--download", help="Download the model or tokenizer if it is not on this machine."),
 ]
-Compose = Annotated[
-    bool,
-    typer.Option("--compose/--no-compose", help="Read text in Unicode's composed form (NFC), or as it is."),
-]
 Encoding = Annotated[
     str,
     typer.Option(

@@ -9,7 +9,6 @@ import typer
 
 from headwater.cli.console import (
     AsJson,
-    Compose,
     ComputePrecision,
     Device,
     Download,
@@ -66,7 +65,6 @@ def generate(
         int,
         typer.Option("--samples", help="Number of continuations.", min=1, max=_MOST_SAMPLES),
     ] = 1,
-    compose: Compose = True,
     precision: ComputePrecision = "auto",
     device: Device = "auto",
     as_json: AsJson = False,
@@ -85,9 +83,7 @@ def generate(
     if min_tokens > (max_tokens or DEFAULT_TOKENS):
         wrong = f"--min-tokens {min_tokens:,} is more than --max-tokens {max_tokens or DEFAULT_TOKENS:,}"
         raise UsageError(wrong, repair="Give a lower --min-tokens or a higher --max-tokens")
-    lm = headwater.load(
-        folder, tokenizer=tokenizer, precision=precision, device=device, download=download, compose=compose
-    )
+    lm = headwater.load(folder, tokenizer=tokenizer, precision=precision, device=device, download=download)
     prompt = lm.as_read(prompt)
     seed = fresh_seed() if seed is None else seed
     options: GenerateOptions = {

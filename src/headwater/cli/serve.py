@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from headwater.cli.console import (
-    Compose,
     ComputePrecision,
     Device,
     Download,
@@ -58,7 +57,6 @@ def serve(
             min=1,
         ),
     ] = None,
-    compose: Compose = True,
     precision: ComputePrecision = "auto",
     device: Device = "auto",
     log: Annotated[bool, typer.Option("--log", help="Print a line for each request on stderr.")] = False,
@@ -88,7 +86,6 @@ def serve(
         "max_concurrency": max_concurrency,
         "precision": precision,
         "device": device,
-        "compose": compose,
         "log": log,
     }
     config = ServeConfig.build(options, Layer(parse_settings(settings or []), "--set"))

@@ -66,7 +66,6 @@ class LanguageModel:
         precision: Precision | str = "fp32",
         slots: int = 8,
         read: Callable[..., Model] | None = None,
-        compose: bool = True,
         embedding: EmbeddingRule | None = None,
     ) -> None:
         """Join both. `read` reads the same model again, at a dtype if one is given.
@@ -75,7 +74,7 @@ class LanguageModel:
         """
         if slots < 1:
             raise UsageError(f"{slots} slots", expected="at least 1")
-        self.config, self._tokenizer, self.slots, self.compose = model.config, tokenizer, slots, compose
+        self.config, self._tokenizer, self.slots = model.config, tokenizer, slots
         self.precision = choose_precision(precision, model.config, model.tokens.weight.device)
         self._model: Model | None = model
         self._embedding = embedding or EmbeddingRule()
@@ -205,8 +204,8 @@ class LanguageModel:
         return Request.build({"prompt": tuple(ids), **options}, source="the request")
 
     def as_read(self, text: str) -> str:
-        """Return a text as the model reads it: in composed form, unless `compose` is off."""
-        return compose(text) if self.compose and not text.isascii() else text
+        """Return a text as the model reads it: in composed form, so that both forms of é have the same answers."""
+        return compose(text)
 
     def encode_prompts(self, prompts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each prompt; an empty one is `<|endoftext|>`."""
@@ -314,7 +313,6 @@ class LanguageModel:
                 LanguageModel,
                 precision=self.precision,
                 slots=self.slots,
-                compose=self.compose,
                 embedding=self._embedding,
             )
             return join, (self._whole_model(), self._tokenizer)
@@ -335,7 +333,6 @@ def load(
     device: str = "auto",
     slots: int = 8,
     download: bool = False,
-    compose: bool = True,
 ) -> LanguageModel:
     """Open a model folder, Headwater's or Hugging Face's, a shipped model, or a hub name.
 
@@ -345,7 +342,6 @@ def load(
     device: "auto" (a GPU if available), "cpu", "cuda", "cuda:1" or "mps".
     slots: the number of continuations at the same time; each has a context of keys and values.
     download: download a hub name or a tokenizer that is not on this machine.
-    compose: bring every text into Unicode's composed form (NFC): both forms of 각 or é give the same answers.
 
     Raises FolderError or DataError for a folder that is not a model, ResourceError for a hub name that is not
     available, MismatchError for a tokenizer that does not fit the model.
@@ -365,6 +361,4 @@ def load(
         opened = read()
     tokens = opening.result()
     rule = EmbeddingRule.read(folder)
-    return LanguageModel(
-        opened, tokens, precision=precision, slots=slots, read=read, compose=compose, embedding=rule
-    )
+    return LanguageModel(opened, tokens, precision=precision, slots=slots, read=read, embedding=rule)

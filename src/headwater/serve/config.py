@@ -40,8 +40,6 @@ class ServeConfig(Config):
     """Precision of the weights; see `headwater.load`."""
     device: str = "auto"
     """Device of the models; see `headwater.load`."""
-    compose: bool = True
-    """Whether texts are read in Unicode's composed form."""
     log: bool = False
     """Whether a line for each request is printed on stderr."""
     body_bytes: int = Field(default=1024 * 1024, ge=1)

@@ -98,7 +98,7 @@ def _open(name: str, source: str, config: ServeConfig) -> Served:
             if isinstance(member, Module):
                 _copy_weights(member)
         precision = "fp32" if config.precision == "auto" else config.precision
-        lm = LanguageModel(head.base, head.tokenizer, precision=precision, slots=slots, compose=config.compose)
+        lm = LanguageModel(head.base, head.tokenizer, precision=precision, slots=slots)
         served = Served(name, lm, head)
     else:
         lm = load(
@@ -107,7 +107,6 @@ def _open(name: str, source: str, config: ServeConfig) -> Served:
             precision=config.precision,
             device=config.device,
             slots=slots,
-            compose=config.compose,
         )
         if lm.config.is_causal:
             _ = lm.network  # which has copies of the weights
