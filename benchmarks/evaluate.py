@@ -193,14 +193,15 @@ def peer_pairs(arguments: argparse.Namespace, asked: Sequence[Sequence[str]]) ->
 
 
 def headwater_stride(arguments: argparse.Namespace, ids: list[int]) -> tuple[float, list[float]]:
-    from headwater.inference import load
+    from headwater.inference import after_start, load, windows
 
     lm = load(arguments.work / "model", precision=arguments.precision)
-    lm.scorer.rolling(ids[:64])
-    context = lm.model.config.context
+    lm.score([("a", " b")])
+    before, rest = after_start(lm.tokenizer, ids)
     started = clock(arguments)
-    scores = lm.scorer.rolling(ids, context, arguments.stride)
-    return clock(arguments) - started, [math.fsum(scores.tolist())]
+    pairs = list(windows([*before, *rest], len(before), lm.scorer.context, arguments.stride))
+    scores = lm.scorer.score_ids(pairs)
+    return clock(arguments) - started, [math.fsum(score for score, _ in scores)]
 
 
 def peer_stride(arguments: argparse.Namespace, ids: list[int]) -> tuple[float, list[float]]:

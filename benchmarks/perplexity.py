@@ -13,10 +13,10 @@ import math
 import tempfile
 from pathlib import Path
 
-import numpy as np
 from generate import make_model
 
 import headwater as hw
+from headwater.inference import after_start, windows
 
 
 def main() -> None:
@@ -42,7 +42,10 @@ def main() -> None:
 
 def perplexity(lm: hw.LanguageModel, ids: list[int]) -> float:
     """Return the perplexity of ids, read in windows of the model's context, one after the other."""
-    return math.exp(-float(np.nanmean(lm.scorer.rolling(ids, stride=lm.scorer.context), dtype=np.float64)))
+    context = lm.scorer.context
+    before, rest = after_start(lm.tokenizer, ids)
+    scores = lm.scorer.score_ids(list(windows([*before, *rest], len(before), context, context)))
+    return math.exp(-math.fsum(score for score, _ in scores) / len(rest))
 
 
 if __name__ == "__main__":

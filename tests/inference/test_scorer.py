@@ -113,16 +113,17 @@ def test_windows_predict_every_token_once_with_their_context(
     assert predicted == text[first:]
 
 
-def test_rolling_scores_the_first_token_after_end_of_text(scorer: Scorer, model: Transformer) -> None:
+def test_windows_are_scored_as_plain_texts(scorer: Scorer, model: Transformer) -> None:
     text = [(7 * i) % 280 for i in range(100)]
     start = scorer.tokenizer.end_of_text
     assert start is not None
-    scores = scorer.rolling(text, context=32, stride=8)
+    parts = scorer.token_scores(list(windows([start, *text], 1, 32, 8)))
+    scores = np.concatenate([part.log_probability for part in parts])
     assert scores.shape == (100,)
     assert scores.dtype == np.float32
     np.testing.assert_allclose(scores[:32], score_plainly(model, [start], text[:32]), atol=1e-5)
     np.testing.assert_allclose(scores[32:40], score_plainly(model, text[7:32], text[32:40])[-8:], atol=1e-5)
-    np.testing.assert_array_equal(scorer.rolling([]), np.empty(0, np.float32))
+    assert scorer.token_scores([]) == []
 
 
 def test_a_tie_with_the_likeliest_token_is_greedy(scorer: Scorer, model: Transformer) -> None:
@@ -172,8 +173,6 @@ def test_requests_that_cannot_be_scored_are_named(scorer: Scorer) -> None:
         scorer.encode_pairs([("the river", "")])
     with pytest.raises(UsageError, match="out of range"):
         scorer.score_ids([([1], [3000])])
-    with pytest.raises(UsageError, match="stride"):
-        scorer.rolling([1, 2], context=49)
 
 
 def test_a_model_whose_weights_are_not_finite_is_refused(model: Transformer, tokenizer: Tokenizer) -> None:

@@ -19,7 +19,7 @@ from pydantic import Field
 from headwater.config import Config
 from headwater.corpus import read_documents
 from headwater.errors import DataError
-from headwater.inference import LanguageModel, load
+from headwater.inference import LanguageModel, after_start, load, windows
 from headwater_papers.claims import CLAIMS, judge
 from headwater_papers.experiment import Experiment, Findings, Row
 from headwater_papers.figures import bands
@@ -162,8 +162,10 @@ def measure(lm: LanguageModel, passages: Sequence[Sequence[str]]) -> dict[str, A
         stream = [token for place in places for token in ids[place]]
         owner = np.repeat(owners[places], [len(ids[place]) for place in places])
         for context in reversed(contexts or [lm.config.context]):
-            scores = lm.scorer.rolling(stream, context, max(1, context // 2))
-            nats[order][context] = np.bincount(owner, -scores.astype(np.float64)).tolist()
+            before, rest = after_start(lm.tokenizer, stream)
+            parts = lm.scorer.token_scores(list(windows([*before, *rest], len(before), context)))
+            scores = np.concatenate([part.log_probability for part in parts])
+            nats[order][context] = np.bincount(owner[-len(rest) :], -scores.astype(np.float64)).tolist()
     sizes = [sum(len(f" {sentence}".encode()) for sentence in passage) for passage in passages]
     return {"bytes": sizes, "nats": nats}
 

@@ -12,7 +12,7 @@ is scored once. The library, `headwater evaluate` and the server all use these t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from headwater.errors import DataError, UsageError
+from headwater.errors import DataError
 from headwater.inference.network import Network
 from headwater.inference.request import require_context, require_ids, shared_length
 from headwater.inference.sampling import Alternatives, alternatives, log_sums, not_finite
@@ -57,13 +57,15 @@ class Scorer:
             for scores in self.token_scores(requests)
         ]
 
+    @torch.inference_mode()
     def token_scores(self, requests: Sequence[tuple[list[int], list[int]]]) -> list[TokenScores]:
         """Return the scores of each token of the continuations, for pairs of context and continuation ids.
 
         A request longer than the model's context loses the start of its context. A continuation that is itself
-        longer is split into windows that advance by half the model's context.
+        longer is split into windows that advance by half the model's context. Raises DataError for a score that is
+        not a finite number.
         """
-        cuts: list[list[Pair]] = []
+        pairs: list[Pair] = []
         for number, (context, continuation) in enumerate(requests):
             if not context:
                 raise DataError(
@@ -73,31 +75,20 @@ class Scorer:
                 raise DataError(f"the continuation of request {number} has no tokens")
             ids = [*context, *continuation]
             require_ids(ids, self.vocabulary)
-            cuts.append(list(windows(ids, len(context), self.context)))
-        return self._score_windows(cuts)
-
-    def rolling(
-        self, ids: Sequence[int], context: int | None = None, stride: int | None = None
-    ) -> npt.NDArray[np.float32]:
-        """Return the log-probability of every token of a text of any length, float32; each is scored once.
-
-        The first window predicts `context` tokens, each later one the next `stride`, from the `context` tokens
-        before its last target. By default these are the model's context, and half of it. The first token is
-        scored after `<|endoftext|>`; with a tokenizer that has none (GPT-1's) its score is NaN.
-        """
-        context = self.context if context is None else context
-        stride = max(1, context // 2) if stride is None else stride
-        if not 1 <= stride <= context <= self.context:
-            raise UsageError(
-                f"context {context} and stride {stride} do not fit each other or the model",
-                expected=f"1 ≤ stride ≤ context ≤ {self.context}",
-            )
-        text = [int(token) for token in ids]
-        require_ids(text, self.vocabulary)
-        before = self.tokenizer.start_of_text
-        start = [] if before is None else [before]
-        scores = self._score_windows([list(windows([*start, *text], 1, context, stride))])[0].log_probability
-        return np.concatenate([np.full(len(text) - len(scores), np.nan, dtype=np.float32), scores])
+            pairs += windows(ids, len(context), self.context)
+        ends = np.cumsum([len(continuation) for _, continuation in requests], dtype=np.int64)
+        log_probability = np.empty(ends[-1] if len(ends) else 0, np.float32)
+        is_greedy = np.empty(len(log_probability), np.bool_)
+        with self.network.lock:
+            for logits, rows, targets, tokens in self._predictions(pairs):
+                row, token = (torch.from_numpy(index).to(logits.device) for index in (rows, tokens))
+                (sums, largest), chosen = log_sums(logits), logits[row, token]
+                log_probability[targets] = (chosen - sums[row]).cpu().numpy()
+                if not np.isfinite(log_probability[targets]).all():
+                    raise not_finite(float(logits.abs().max()))
+                is_greedy[targets] = (chosen >= largest[row]).cpu().numpy()
+        parts = zip(np.split(log_probability, ends)[:-1], np.split(is_greedy, ends)[:-1], strict=True)
+        return [TokenScores(*part) for part in parts]
 
     def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Pair]:
         """Return what the function `encode_pairs` returns; raise DataError for a pair without a score."""
@@ -144,23 +135,6 @@ class Scorer:
                     scores[target] = about
         in_order = (scores[target] for target in range(len(scores)))
         return [list(islice(in_order, len(rest))) for _, rest in pairs]
-
-    @torch.inference_mode()
-    def _score_windows(self, cuts: Sequence[Sequence[Pair]]) -> list[TokenScores]:
-        """Return the scores of each text's windows, joined. Raises DataError if one is not a finite number."""
-        ends = np.cumsum([sum(len(continuation) for _, continuation in cut) for cut in cuts], dtype=np.int64)
-        log_probability = np.empty(ends[-1] if len(ends) else 0, np.float32)
-        is_greedy = np.empty(len(log_probability), np.bool_)
-        with self.network.lock:
-            for logits, rows, targets, tokens in self._predictions(list(chain.from_iterable(cuts))):
-                row, token = (torch.from_numpy(index).to(logits.device) for index in (rows, tokens))
-                (sums, largest), chosen = log_sums(logits), logits[row, token]
-                log_probability[targets] = (chosen - sums[row]).cpu().numpy()
-                if not np.isfinite(log_probability[targets]).all():
-                    raise not_finite(float(logits.abs().max()))
-                is_greedy[targets] = (chosen >= largest[row]).cpu().numpy()
-        parts = zip(np.split(log_probability, ends)[:-1], np.split(is_greedy, ends)[:-1], strict=True)
-        return [TokenScores(*part) for part in parts]
 
     def _predictions(self, pairs: Sequence[Pair]) -> Iterator[tuple[Tensor, Rows, Rows, Rows]]:
         """Yield logits in chunks, (rows, vocabulary), valid until the next, with the tokens that they predict.
