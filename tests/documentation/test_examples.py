@@ -332,6 +332,7 @@ JOURNEYS = {
         {"--no-build-isolation examples": "--no-build-isolation --target $PWD/src examples"},
         in_repository=True,
     ),
+    "add-an-analysis": Journey(("extending/surest.py",), {'run/model").fit': 'run/model", batch_size=64).fit'}),
     "add-a-preset": Journey(
         ("extending/preset.sh", "extending/preset_try.sh"), in_repository=True, needs=("patch",)
     ),
