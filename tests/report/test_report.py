@@ -370,7 +370,7 @@ def test_folders_of_one_name_have_different_labels(tmp_path: Path) -> None:
     assert chain == {"../a/tokens": [], "a": ["../a/tokens"], "../b/tokens": [], "b": ["../b/tokens"]}
     found = read_content([tmp_path / "a", tmp_path / "b"])
     assert [run.name for run in found.runs] == ["a/run", "b/run"]
-    assert [score.model for score in found.scores] == ["a/run/model", "b/run/model"]
+    assert [score.model for score in found.scores] == ["a/run", "b/run"]
 
 
 def test_a_model_of_the_hub_or_behind_a_link_keeps_its_name(tmp_path: Path) -> None:
@@ -382,7 +382,7 @@ def test_a_model_of_the_hub_or_behind_a_link_keeps_its_name(tmp_path: Path) -> N
         results = {"model": name, "results": [entry], "skipped": []}
         out = tmp_path / "scores" / model.name
         fill(out, "results", {"results.json": json.dumps(results)}, {"model": model})
-    assert {score.model for score in read_content([tmp_path / "scores"]).scores} == {"gpt9", "best"}
+    assert {score.model for score in read_content([tmp_path / "scores"]).scores} == {"openai/gpt9", "../best"}
 
 
 def test_tokens_are_tinted_by_probability(world: Path) -> None:

@@ -6,7 +6,6 @@ The kind in `headwater.json` selects the reader, which returns plain rows and nu
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,15 +69,7 @@ def read_content(folders: Sequence[Path]) -> Content:
         kinds.get(manifest.kind, []).append((path, manifest))
     base, steps, known = _common_parent(shown), dict[str, dict[str, Any]](), dict[str, str]()
     names = {path: _add_steps(lineage(path, known=known), base, steps) for path, _ in shown}
-    results = [(read_json(path / "results.json"), path, manifest) for path, manifest in kinds["results"]]
-    models_scored = [
-        _model_path(str(content["model"]), path, manifest, base) for content, path, manifest in results
-    ]
-    named = Counter(_model_name(model) for model in set(models_scored))
-    scored = [
-        read_scores(content, _model_name(model) if named[_model_name(model)] == 1 else model)
-        for (content, _, _), model in zip(results, models_scored, strict=True)
-    ]
+    scored = [_scores(path, manifest, base) for path, manifest in kinds["results"]]
     models = [(path, manifest) for path, manifest in kinds["model"] if (path / "metrics.json").exists()]
     return Content(
         runs=[read_run(path, manifest, names[path]) for path, manifest in kinds["run"]],
@@ -149,16 +140,14 @@ def _name(path: Path, base: Path) -> str:
         return path.as_posix()
 
 
-def _model_path(model: str, folder: Path, manifest: Manifest, base: Path) -> str:
-    """Return the name of the evaluated model's folder; `model` for a shipped or hub model or without an input."""
-    path = next((entry.path_from(folder) for entry in manifest.inputs if entry.role == "model"), None)
-    if path is None or model in shipped.names() or hub_name(path):
-        return model
-    return _name(path.parent.resolve() / path.name, base)  # a link keeps its own name
-
-
-def _model_name(model: str) -> str:
-    return shipped.name_of(Path(model))
+def _scores(path: Path, manifest: Manifest, base: Path) -> tuple[list[Bar], list[ScoreRow], list[tuple[str, str]]]:
+    """Return what a results folder has; the model's name is that of its folder or run."""
+    content = read_json(path / "results.json")
+    name = str(content["model"])
+    model = next((entry.path_from(path) for entry in manifest.inputs if entry.role == "model"), None)
+    if model is not None and name not in shipped.names():
+        name = _name(model.parent.resolve() / model.name, base)  # a link keeps its own name
+    return read_scores(content, name.removesuffix("/model"))
 
 
 def _read_samples(path: Path) -> Iterator[Sample]:
