@@ -242,7 +242,7 @@ class Laboratory:
         """
         config = {"tasks": list(tasks), "limit": limit, "protocols": VERSION}
         located, _ = DataFiles([self.data]).locate_tasks(select(tasks))
-        files = {f"{protocol} {role}": place for protocol in located for role, place in located[protocol].items()}
+        files = {f"{task.protocol} {role}": path for task in located for role, path in located[task].items()}
         out = self.place(f"scores-{_file_name(name)}", config, {"model": model} | files)
         with self.piece("scores", name, out):
             results = evaluate(

@@ -181,8 +181,8 @@ def _list(names: list[str], data: list[Path], as_json: bool) -> None:
             "protocol": task.protocol,
             "summary": task.summary,
             "metrics": [metric.name for metric in task.metrics],
-            "found": {role: str(place) for role, place in located.get(task.protocol, {}).items()},
-            "missing": missing.get(task.protocol, ""),
+            "found": {role: str(path) for role, path in located.get(task, {}).items()},
+            "missing": missing.get(task, ""),
         }
         for task in tasks
     ]

@@ -64,15 +64,15 @@ class DataFiles:
                 raise ResourceError(f"{wanted} was not found in {where}", repair=source.where)
         return paths
 
-    def locate_tasks(self, tasks: Iterable[Task]) -> tuple[dict[str, dict[str, Path]], dict[str, str]]:
-        """Return the files of each protocol by role, and why the others are left out: a file is missing."""
-        located: dict[str, dict[str, Path]] = {}
-        missing: dict[str, str] = {}
+    def locate_tasks(self, tasks: Iterable[Task]) -> tuple[dict[Task, dict[str, Path]], dict[Task, str]]:
+        """Return the files of each task by role, and why the others are left out: a file is missing."""
+        located: dict[Task, dict[str, Path]] = {}
+        missing: dict[Task, str] = {}
         for task in tasks:
             try:
-                located[task.protocol] = self.locate(task.sources)
+                located[task] = self.locate(task.sources)
             except HeadwaterError as error:
-                missing[task.protocol] = str(error)
+                missing[task] = str(error)
         return located, missing
 
     def _find(self, source: Source) -> Path | None:

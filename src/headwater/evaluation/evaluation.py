@@ -119,12 +119,12 @@ def evaluate(
     named, model = hub_name(model) or str(model), shipped.resolve(model)
     folders = [data] if isinstance(data, Path) else list(data)
     chosen = select(tasks)
-    located, skipped = _locate(chosen, model, folders)
+    located, missing = DataFiles(folders, partial(_has_tokenizer_of, model)).locate_tasks(chosen)
+    skipped = [Skipped(task.benchmark, task.protocol, why) for task, why in missing.items()]
     if not located and not allow_empty:
         raise _nothing_scored(skipped, tasks, folders)
     stage = _stage(out, config, chosen, limit, model, overlap, located.values())
-    if stage.is_complete():
-        progress.note(f"{out} is complete already")
+    if stage.is_complete(progress):
         complete = Results.read(out)
         _note_failures(complete, out, progress)
         return complete
@@ -158,15 +158,6 @@ def _note_failures(results: Results, out: Path, progress: Progress) -> None:
         )
 
 
-def _locate(
-    tasks: Sequence[Task], model: Path, folders: Sequence[Path]
-) -> tuple[dict[Task, dict[str, Path]], list[Skipped]]:
-    """Return the files of each task by role, and which tasks lack a file."""
-    paths, missing = DataFiles(folders, partial(_has_tokenizer_of, model)).locate_tasks(tasks)
-    located = {task: paths[task.protocol] for task in tasks if task.protocol in paths}
-    return located, [Skipped(t.benchmark, t.protocol, missing[t.protocol]) for t in tasks if t.protocol in missing]
-
-
 def _stage(
     out: Path,
     config: EvaluateConfig,
@@ -177,17 +168,18 @@ def _stage(
     files: Iterable[Mapping[str, Path]],
 ) -> Stage:
     """Return the stage of a results folder, whose configuration has the protocols and hashes of own task files."""
-    own_files = {task.protocol: task.file for task in tasks if task.file and task.protocol not in all_tasks()}
-    own = {"own_tasks": {protocol: sha256_of(file) for protocol, file in own_files.items()}} if own_files else {}
-    protocols = {"tasks": [task.protocol for task in tasks], "protocols": VERSION, "limit": limit}
+    own = {task.protocol: sha256_of(task.file) for task in tasks if task.file and task.protocol not in all_tasks()}
+    protocols = {
+        "tasks": [task.protocol for task in tasks],
+        "protocols": VERSION,
+        "limit": limit,
+        "own_tasks": own,
+    }
     different = {path.resolve(): path for roles in files for path in roles.values()}
     inputs = {"model": model} | {f"data-{number}": path for number, path in enumerate(different.values())}
-    return Stage(
-        out,
-        kind=KIND,
-        config={**protocols, **own, **config.to_dict()},
-        inputs=inputs if overlap is None else inputs | {"overlap": overlap},
-    )
+    inputs |= {} if overlap is None else {"overlap": overlap}
+    protocols = {"tasks": [task.protocol for task in tasks], "own_tasks": own, "limit": limit}
+    return Stage(out, kind=KIND, config=protocols | {"protocols": VERSION} | config.to_dict(), inputs=inputs)
 
 
 def _score(
