@@ -207,10 +207,10 @@ def test_the_whole_time_is_printed_before_the_first_stage(tmp_path: Path, monkey
 
 
 def test_another_budget_or_seed_is_refused(flow: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(FolderError, match=r"0\.03 minutes, not 20\. .*--out .*out-20-minutes"):
+    with pytest.raises(FolderError, match=r"minutes 0\.03, not 20\. .*--out .*out-minutes-20"):
         quickstart(flow, minutes=20)
     monkeypatch.chdir(flow)
-    with pytest.raises(FolderError, match=r"--out .*out-20-minutes"):
+    with pytest.raises(FolderError, match=r"--out .*out-minutes-20"):
         quickstart(Path(), minutes=20)
     with pytest.raises(FolderError, match="seed 1, not 2"):
         quickstart(flow, minutes=0.03, seed=2)

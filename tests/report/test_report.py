@@ -18,7 +18,7 @@ from headwater.intervals import wilson
 from headwater.reading import sha256_of
 from headwater.report import Series, html, line_chart, report, thin
 from headwater.report.content import Content, Token, read_content
-from headwater.report.html import by_command, headlines, loss_charts, published_models
+from headwater.report.html import by_command, headlines, loss_charts
 from headwater.report.plots import ticks
 from headwater.report.scores import ScoreRow, compare, read_scores
 from headwater.report.training_runs import RunSummary
@@ -449,12 +449,12 @@ def test_a_file_given_as_a_folder_is_named(tmp_path: Path) -> None:
         report([tmp_path / "results.json"], tmp_path / "page.html")
 
 
-def test_the_papers_models_are_listed_from_small_to_xl() -> None:
+def test_the_papers_models_are_columns_from_small_to_xl(world: Path) -> None:
     sizes = {f"gpt2-{size}": 1.0 for size in ("small", "medium", "large", "xl")}
-    scores = [
-        ScoreRow("a", "f1", 0.5, None, None, 9, published=one) for one in ({"gpt2-xl": 1.0}, {"paper": 1.0}, sizes)
-    ]
-    assert published_models(scores) == [*sizes, "paper"]
+    published = enumerate(({"gpt2-xl": 1.0}, {"paper": 1.0}, sizes))
+    folders = [results_of(world / f"{n}", "a", 0.5, protocol=f"x.{n}", published=one) for n, one in published]
+    page = report(folders, world / "report.html").read_text(encoding="utf-8")
+    assert re.findall(r'<th class="n">([^<]+), paper</th>', page) == [*sizes, "paper"]
 
 
 def test_a_report_fits_the_screen_and_shows_every_column(world: Path, browser: Any) -> None:

@@ -42,15 +42,13 @@ def compare(a: Path, b: Path, progress: Progress = SILENT) -> list[Difference]:
 
     Writes to `progress` why a protocol is left out. Raises MismatchError if no protocol can be compared.
     """
-    first, second = Results.read(a), Results.read(b)
-    pairs_of_first = {(result.protocol, result.metric) for result in first.results}
-    shared = [(r.protocol, r.metric) for r in second.results if (r.protocol, r.metric) in pairs_of_first]
-    differences: dict[tuple[str, str], Difference] = {}
+    lost_of_a, lost_of_b = (
+        {(r.protocol, r.metric): r.details.get("lost text", {}) for r in Results.read(folder).results}
+        for folder in (a, b)
+    )
+    differences: list[Difference] = []
     left_out: dict[str, str] = {}
-    lost = [
-        {(r.protocol, r.metric): r.details.get("lost text", {}) for r in side.results} for side in (first, second)
-    ]
-    for protocol, metric in shared:
+    for protocol, metric in (key for key in lost_of_b if key in lost_of_a):
         mine = {record["id"]: record for record in read_examples(a, protocol)}
         theirs = {record["id"]: record for record in read_examples(b, protocol)}
         pairs = [(mine[key], theirs[key]) for key in mine if key in theirs]
@@ -60,10 +58,10 @@ def compare(a: Path, b: Path, progress: Progress = SILENT) -> list[Difference]:
         difference = _difference(protocol, metric, pairs)
         if difference is None:
             left_out[f"{protocol} {metric}"] = "it is not a mean or a rate over examples"
-        elif metric in _LOSSES and lost[0][protocol, metric] != lost[1][protocol, metric]:
+        elif metric in _LOSSES and lost_of_a[protocol, metric] != lost_of_b[protocol, metric]:
             left_out[f"{protocol} {metric}"] = "the tokenizers lose different shares of the text"
         else:
-            differences[protocol, metric] = difference
+            differences.append(difference)
     reasons = [f"{what}: {why}" for what, why in left_out.items()]
     if not differences:
         why = f"; {'; '.join(reasons)}" if reasons else ""
@@ -75,7 +73,7 @@ def compare(a: Path, b: Path, progress: Progress = SILENT) -> list[Difference]:
         )
     for reason in reasons:
         progress.note(f"left out: {reason}")
-    return list(differences.values())
+    return differences
 
 
 def _is_same_example(x: Mapping[str, Any], y: Mapping[str, Any]) -> bool:
@@ -89,8 +87,8 @@ def _is_same_example(x: Mapping[str, Any], y: Mapping[str, Any]) -> bool:
     return all(a[key] == b[key] for key in a.keys() & b.keys()) and x.get("bytes") == y.get("bytes")
 
 
-def _amounts(metric: str, record: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Return what an example adds to both sides of a mean or a rate; None for another kind of score.
+def _amounts(metric: str, record: Mapping[str, Any]) -> tuple[float, float]:
+    """Return what an example adds to both sides of a mean or a rate; raise KeyError for another kind of score.
 
     These are its value and 1, or nats or bits, and words, characters or bytes.
     """
@@ -100,23 +98,20 @@ def _amounts(metric: str, record: Mapping[str, Any]) -> tuple[float, float] | No
         return float(record["bits"]), float(record["bytes"])
     if "nats" in record:
         return float(record["nats"]) / (1.0 if metric == "perplexity" else math.log(2)), float(record["units"])
-    if metric == "perplexity" and "log_probability" in record:
-        return -float(record["log_probability"]), 1.0
-    return None
+    if metric != "perplexity":
+        raise KeyError(metric)
+    return -float(record["log_probability"]), 1.0
 
 
 def _difference(
     protocol: str, metric: str, pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
 ) -> Difference | None:
     """Return the difference of a mean or of a rate over the examples; None for another kind of score."""
-    rates = []
-    for side in (0, 1):
-        amounts = [_amounts(metric, pair[side]) for pair in pairs]
-        complete = [amount for amount in amounts if amount is not None]
-        if len(complete) < len(amounts):
-            return None
-        rates.append(rate(metric, *zip(*complete, strict=True)))
-    (a, moves_a), (b, moves_b) = rates
+    try:
+        sides = [[_amounts(metric, record) for record in side] for side in zip(*pairs, strict=True)]
+    except KeyError:
+        return None
+    (a, moves_a), (b, moves_b) = (rate(metric, *zip(*side, strict=True)) for side in sides)
     moves = [y - x for x, y in zip(moves_a, moves_b, strict=True)]
     error = standard_error(moves) if len(moves) > 1 else 0.0
     # Differences that are all equal have no spread, but the difference of all possible examples is not certain.

@@ -64,6 +64,8 @@ class PerplexityFile(TaskFile):
 class Perplexity(Task):
     """One text, whose windows are the examples."""
 
+    in_windows = True
+
     def __init__(self, described: PerplexityFile, detokenizer: Detokenizer | None = None) -> None:
         self.described, self.detokenizer = described, detokenizer
         self.benchmark, self.unit = described.benchmark, described.unit
@@ -114,10 +116,6 @@ class Perplexity(Task):
     def scored_texts(self, files: Mapping[str, Path], examples: Sequence[Example]) -> Iterable[str]:
         """Return the whole text; that of an example is what its tokens spell."""
         return [self._text(files["test"])[0]]
-
-    def settings(self, encoder: RequestEncoder) -> dict[str, Any]:
-        """Return window and stride."""
-        return {"window": encoder.window, "stride": encoder.stride}
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
         """Return the score over all units, with its standard error over windows."""

@@ -100,7 +100,7 @@ class Task(ABC):
 
     summary: one line for a list. file: the task file that describes it, if it is not written in Python. published:
     the papers' values by metric and model. published_set: what identifies the set of these values, `sha256` of the
-    scored bytes or `size`.
+    scored bytes or `size`. in_windows: whether a text is scored in windows of the model's context.
     """
 
     benchmark: str
@@ -109,6 +109,7 @@ class Task(ABC):
     file: Path | None = None
     published: Mapping[str, Mapping[str, float]] = {}
     published_set: Mapping[str, Any] = {}
+    in_windows: bool = False
     metrics: Sequence[Metric]
     sources: Sequence[Source]
 
@@ -161,8 +162,8 @@ class Task(ABC):
         return (example.text for example in examples)
 
     def settings(self, encoder: RequestEncoder) -> dict[str, Any]:
-        """Return choices that the protocol's name leaves open, such as a window, to store with the result."""
-        return {}
+        """Return what the protocol's name leaves open, to store with the result: by default its windows."""
+        return {"window": encoder.window, "stride": encoder.stride} if self.in_windows else {}
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
         """Return the figures over all examples: by default the mean of each metric with its standard error."""

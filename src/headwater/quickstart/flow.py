@@ -110,11 +110,12 @@ def quickstart(
     if not 0 < minutes <= MINUTES:
         why = "needs an end" if minutes > 0 else "leaves no time to train"
         raise UsageError(f"--minutes {minutes:g} {why}", expected=f"a number above 0, at most {MINUTES:,}")
-    _require_own(out, minutes, seed)
+    settings = {"minutes": minutes, "seed": seed}
+    _require_own(out, settings)
     corpus, tokens, run = (out / name for name in ("corpus", "tokens", "run"))
     gathered = None if text else math.ceil(minutes * TEXT_BYTES)
     rules = BuildConfig.build({"text_field": text_field, "encoding": encoding, "python_docs_bytes": gathered})
-    size, initial = _gather(out, minutes, text, rules, seed, progress)
+    size, initial = _gather(out, settings, text, rules, progress)
     tokenizer, ladder = _candidates(initial, corpus, out / "tokenizer", size, progress)
     _pack(corpus, size, tokenizer, initial, tokens, progress)
     recipe = choose_recipe(ladder, tokens, run, minutes, seed, device, progress)
@@ -150,10 +151,10 @@ def quickstart(
 
 
 def _gather(
-    out: Path, minutes: float, text: Sequence[Path], rules: BuildConfig, seed: int, progress: Progress
+    out: Path, settings: dict[str, float], text: Sequence[Path], rules: BuildConfig, progress: Progress
 ) -> tuple[int, str | None]:
     """Gather the corpus in `out`; return its bytes and the shipped model to continue from."""
-    corpus, is_new = out / "corpus", not (out / SETTINGS).exists()
+    corpus, is_new, minutes = out / "corpus", not (out / SETTINGS).exists(), settings["minutes"]
     if is_new:
         progress.note(
             f"this takes about {WHOLE[0] * minutes + WHOLE[1]:.0f} minutes, {_time(minutes)} of them for "
@@ -161,7 +162,7 @@ def _gather(
         )
     build_corpus([*text] or [BUILT_IN], corpus, rules, progress=progress)
     if is_new:
-        write_json(out / SETTINGS, {"minutes": minutes, "seed": seed})
+        write_json(out / SETTINGS, settings)
     size = sum(len(document.text.encode()) for _, document in split(corpus, VALIDATION))
     initial = choose_start(corpus, size) if text else None
     if initial is not None:
@@ -214,24 +215,19 @@ def _make_labels(corpus: Path, out: Path, seed: int, progress: Progress) -> bool
     return True
 
 
-def _require_own(out: Path, minutes: float, seed: int) -> None:
+def _require_own(out: Path, settings: dict[str, float]) -> None:
     """Raise FolderError if `out` is a file, or has a quickstart of other minutes or of another seed."""
     if out.exists() and not out.is_dir():
         raise FolderError(f"{out} is a file", expected="a folder to write", repair="Choose another --out")
-    if not (out / SETTINGS).exists():
-        return
-    settings = read_json(out / SETTINGS)
-    if settings["minutes"] != minutes:
-        named = out if out.name else out.resolve()  # "." has no name
-        other = shlex.quote(str(named.with_name(f"{named.name}-{minutes:g}-minutes")))
-        raise FolderError(
-            f"{out} has a quickstart of {_time(settings['minutes'])}, not {minutes:g}",
-            repair=f"Choose another folder: --out {other}",
-        )
-    if settings["seed"] != seed:
-        raise FolderError(
-            f"{out} has a quickstart of seed {settings['seed']}, not {seed}", repair="Choose another --out"
-        )
+    before = read_json(out / SETTINGS) if (out / SETTINGS).exists() else settings
+    for key, value in settings.items():
+        if before[key] != value:
+            named = out if out.name else out.resolve()  # "." has no name
+            other = shlex.quote(str(named.with_name(f"{named.name}-{key}-{value:g}")))
+            raise FolderError(
+                f"{out} has a quickstart of {key} {before[key]:g}, not {value:g}",
+                repair=f"Choose another folder: --out {other}",
+            )
 
 
 def _time(minutes: float) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,8 @@ def _require_report(path: Path) -> None:
 
 def render(content: Content, title: str, section: str = "") -> str:
     """Return the page as text."""
+    # The papers' models in order of size, as each score lists its own.
+    most_first = sorted((score.published for score in content.scores), key=len, reverse=True)
     return template(Path(__file__).with_name(_TEMPLATE)).render(
         title=title,
         content=content,
@@ -87,18 +90,9 @@ def render(content: Content, title: str, section: str = "") -> str:
         commands=by_command(content.steps),
         charts=charts(content.runs),
         losses=loss_charts(content.runs),
-        sizes=published_models(content.scores),
+        sizes=list(dict.fromkeys(chain.from_iterable(most_first))),
         section=Markup(section),
     )
-
-
-def published_models(scores: Sequence[ScoreRow]) -> list[str]:
-    """Return the papers' models with a published value for any score, in order of size.
-
-    A score lists its models in that order: the one with the most decides.
-    """
-    most_first = sorted(scores, key=lambda score: -len(score.published))
-    return list(dict.fromkeys(name for score in most_first for name in score.published))
 
 
 def template(path: Path) -> jinja2.Template:

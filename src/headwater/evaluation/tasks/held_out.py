@@ -125,6 +125,7 @@ class HeldOut(Task):
     protocol = "heldout.bits-per-byte"
     summary = "held-out text, every token and end of document, over its UTF-8 bytes; with xz and an n-gram model"
     metrics = (Metric("bits per byte", higher_is_better=False),)
+    in_windows = True
     sources = (
         Source("tokens", kind="tokens", where="Make one with: headwater pack CORPUS --tokenizer T --out DIR"),
     )
@@ -156,10 +157,6 @@ class HeldOut(Task):
             nats += math.log(encoder.tokenizer.vocabulary_size)
         count = len(example.content["ids"])
         return {"bits": nats / math.log(2), "bytes": example.content["bytes"], "tokens": count}
-
-    def settings(self, encoder: RequestEncoder) -> dict[str, Any]:
-        """Return window and stride."""
-        return {"window": encoder.window, "stride": encoder.stride}
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
         """Return bits per byte with its error over documents, and the loss a token."""
