@@ -80,7 +80,7 @@ class Policy:
     lp_ft_warmup: float = 0.1
     lp_ft_epochs: int = 10
     lp_ft_rows: int = 1_500
-    lp_ft_updates: int = 40
+    lp_ft_updates: int = 20
     patience: int = 2
 
     def is_few(self, rows: int, outputs: int) -> bool:
