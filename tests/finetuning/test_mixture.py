@@ -31,7 +31,7 @@ from headwater.finetuning import (
 )
 from headwater.finetuning.learning import fit as fit_module
 from headwater.finetuning.learning import members as members_module
-from headwater.finetuning.learning.bases import _at_hand, base_notes, open_base
+from headwater.finetuning.learning.bases import _available_bases, base_notes, open_base
 from headwater.finetuning.learning.config import POLICY, Policy
 from headwater.finetuning.learning.examples import encode
 from headwater.finetuning.learning.fit import fit
@@ -410,10 +410,10 @@ def test_many_rows_choose_on_validation_rows_and_linear_models_are_bounded(
 def test_a_base_may_be_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     korean, english = "강물이 바다로 흘러간다", "the river runs to the sea and it is in the valley of the king"
     monkeypatch.setattr("headwater.finetuning.learning.bases._has_encoder", lambda: True)
-    assert _at_hand(korean) == ["gpt2-mini-ko"]
-    assert _at_hand(english) == ["gpt2-mini", "minilm"]
-    assert _at_hand("Река течёт в море") == ["gpt2-mini"]
-    assert _at_hand(f"{korean * 4} {english}")[:2] == ["gpt2-mini-ko", "gpt2-mini"]
+    assert _available_bases(korean) == ["gpt2-mini-ko"]
+    assert _available_bases(english) == ["gpt2-mini", "minilm"]
+    assert _available_bases("Река течёт в море") == ["gpt2-mini"]
+    assert _available_bases(f"{korean * 4} {english}")[:2] == ["gpt2-mini-ko", "gpt2-mini"]
     monkeypatch.setattr("headwater.finetuning.learning.bases._has_encoder", lambda: False)
     rows = [Raw((f"{korean} {n} {'좋다' if n % 2 else '나쁘다'}",), "ab"[n % 2], n) for n in range(12)]
     config = FinetuneConfig.build({"recipe": "probe"})

@@ -82,7 +82,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     """
 
     task: ClassVar[TaskName]
-    fixed_target: ClassVar[Target | None] = "class"  # None: a parameter decides it
+    # The kinds of labels, and the parameters that choose each.
+    targets: ClassVar[Mapping[Target, Mapping[str, Any]]] = {"class": {}}
 
     base: Any = None
     _: KW_ONLY
@@ -124,7 +125,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             return labels
 
         parts = arrange_rows(config, {"train": ("X", labelled)}, learn)
-        base = choose_base(config, parts, progress)[0] if self.base is None else open_base(config, self.base)
+        base = choose_base(config, parts, progress) if self.base is None else open_base(config, self.base)
         weights = training_weights(sample_weight, len(rows), parts.train.rows)
         examples = encode(parts, base, config, weights)
         fitted = fit(examples, config, Reporter(progress, on_update=on_update))
@@ -248,7 +249,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         folder = Path(folder).expanduser()
         fine_tuned = FineTuned.load(folder, device=choose_device("auto", training=False))
         labels = fine_tuned.labels
-        parameters = cls._parameters_for(labels.target)
+        parameters = cls.targets.get(labels.target)
         if parameters is None or fine_tuned.task != cls.task:
             regress = fine_tuned.task == "classify" and labels.target == "score"
             task = "regress" if regress else fine_tuned.task
@@ -257,7 +258,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         saved = parse_part(_Saved, read_json(path), path) if path.is_file() else _Saved()
         shared = {k: v for k, v in saved.parameters.items() if k not in {"multi_label", "target"}}
         try:
-            estimator = cls(original_base(folder)).set_params(**shared | parameters)
+            estimator = cls(original_base(folder)).set_params(**{**shared, **parameters})
         except ValueError as error:
             raise FolderError(f"{path} is damaged: {error}") from None
         estimator.fine_tuned_ = fine_tuned
@@ -283,14 +284,10 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     def _segments(self, row: Any, number: int) -> tuple[str, ...]:
         raise NotImplementedError
 
-    @classmethod
-    def _parameters_for(cls, target: Target) -> dict[str, Any] | None:
-        """Return the parameters of an estimator of this class for these labels; None if it does not have them."""
-        return {} if target == cls.fixed_target else None
-
     def _target(self) -> Target:
-        assert self.fixed_target is not None
-        return self.fixed_target
+        own = vars(self)
+        chosen = (target for target, parameters in self.targets.items() if parameters.items() <= own.items())
+        return next(chosen, own.get("target", "class"))  # the configuration refuses an invalid target
 
     def _labels_of(self, y: Any, known: npt.NDArray[Any] | None = None) -> list[Any]:
         """Return labels as a list; `known`: the classes of the columns of an indicator matrix."""
@@ -347,7 +344,7 @@ class _OneText(Estimator):
 class Regressor(_OneText):
     """Text to a score: X is a column of texts, y one of numbers."""
 
-    fixed_target = "score"
+    targets: ClassVar[Mapping[Target, Mapping[str, Any]]] = {"score": {}}
 
 
 @dataclass(eq=False, repr=False)
@@ -360,6 +357,10 @@ class Classifier(_OneText):
     least one half.
     """
 
+    targets: ClassVar[Mapping[Target, Mapping[str, Any]]] = {
+        "class": {"multi_label": False},
+        "labels": {"multi_label": True},
+    }
     multi_label: bool = False
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, on_update: OnUpdate | None = None) -> Self:
@@ -380,13 +381,6 @@ class Classifier(_OneText):
         for row, has in enumerate(decided):
             sets[row] = tuple(np.asarray(self.classes_)[has == 1].tolist())
         return sets
-
-    @classmethod
-    def _parameters_for(cls, target: Target) -> dict[str, Any] | None:
-        return {"multi_label": target == "labels"} if target in ("class", "labels") else None
-
-    def _target(self) -> Target:
-        return "labels" if self.multi_label else "class"
 
     def _labels_of(self, y: Any, known: npt.NDArray[Any] | None = None) -> list[Any]:
         if not self.multi_label:
@@ -421,15 +415,11 @@ class Similarity(Entailment):
     """Two texts in no order to a score: X is a column of pairs. `target="class"` for paraphrase or not."""
 
     task = "similarity"
-    fixed_target = None
+    targets: ClassVar[Mapping[Target, Mapping[str, Any]]] = {
+        "score": {"target": "score"},
+        "class": {"target": "class"},
+    }
     target: Literal["score", "class"] = "score"
-
-    @classmethod
-    def _parameters_for(cls, target: Target) -> dict[str, Any] | None:
-        return {"target": target} if target in ("score", "class") else None
-
-    def _target(self) -> Target:
-        return self.target
 
 
 class MultipleChoice(Estimator):
@@ -439,7 +429,7 @@ class MultipleChoice(Estimator):
     """
 
     task = "choice"
-    fixed_target = "answer"
+    targets: ClassVar[Mapping[Target, Mapping[str, Any]]] = {"answer": {}}
 
     def _segments(self, row: Any, number: int) -> tuple[str, ...]:
         if isinstance(row, Mapping):

@@ -20,7 +20,7 @@ from headwater.display import counted
 from headwater.errors import resumable
 from headwater.finetuning.learning.bases import Base, base_notes, choose_base, open_base
 from headwater.finetuning.learning.config import FinetuneConfig
-from headwater.finetuning.learning.examples import Build, Examples, encode
+from headwater.finetuning.learning.examples import Build, encode
 from headwater.finetuning.learning.fit import Fitted, fit
 from headwater.finetuning.learning.members import FOLDERS
 from headwater.finetuning.learning.parts import Parts, Tables, arrange_rows, read
@@ -103,7 +103,7 @@ def _run(
     if model is None:
         Stage(out, kind="model", config={}, inputs={}, grows=True).is_complete()  # refuses `out` before the bases
         parts = read_parts()
-        base, _ = choose_base(config, parts, progress)
+        base = choose_base(config, parts, progress)
         model = base.folder
     assert model is not None
     folder = shipped.resolve(model)
@@ -136,38 +136,29 @@ def _run(
         config.save(out / CONFIG_FILE)
         fitted = fit(examples, config, Reporter(progress, out))
         progress.start("figures")
-        results = analyse(fitted, examples, config)
+        tests = {name: fitted.model.probabilities(encoded) for name, encoded in examples.tests.items()}
+        results = analyse(fitted, examples, config, tests)
         progress.finish()
-        metrics = _write(stage, fitted, examples, results)
+        with storage_errors(out):
+            fitted.model.save(out)
+            for name, part in examples.parts.tests.items():
+                write_predictions(fitted.model, name, part.rows, tests[name], out)
+            metrics = _write_results(out, fitted, results)
+        stage.finish(only={path.name for path in out.iterdir()} - {CHECKPOINTS, FOLDERS, JOURNAL})
+        remove_work(out)
     return metrics
 
 
-def _write(stage: Stage, fitted: Fitted, examples: Examples, results: FinetuneResults) -> dict[str, Any]:
-    """Write the model, its predictions, figures and report; return the figures."""
-    out, measured, labels = stage.out, fitted.measured, fitted.model.labels
+def _write_results(out: Path, fitted: Fitted, results: FinetuneResults) -> dict[str, Any]:
+    """Write the predictions of the measured rows, the doubtful labels, report and figures; return the figures."""
+    measured, labels = fitted.measured, fitted.model.labels
     metrics = results.to_dict() | {"summary": summary_lines(results)}
+    write_predictions(fitted.model, "validation", measured.part.rows, measured.probabilities, out)
+    if results.doubts.rows:
+        write_json_lines(out / DOUBTFUL_FILE, map(asdict, results.doubts.rows))
     page = report_page(results, labels, measured.part.targets, decide(labels, measured.probabilities))
-    work = out / ".export"
-    shutil.rmtree(work, ignore_errors=True)
-    with storage_errors(out):
-        work.mkdir()
-        fitted.model.save(work)
-        write_predictions(fitted.model, "validation", measured.part.rows, measured.probabilities, work)
-        for name, part in examples.parts.tests.items():
-            shares = fitted.model.probabilities(examples.tests[name])
-            write_predictions(fitted.model, name, part.rows, shares, work)
-        write_text(work / REPORT_FILE, page)
-        if results.doubts.rows:
-            write_json_lines(work / DOUBTFUL_FILE, map(asdict, results.doubts.rows))
-        write_json(work / METRICS_FILE, metrics)
-        names = {path.name for path in work.iterdir()}
-        for name in names:
-            if (out / name).is_dir():
-                shutil.rmtree(out / name)
-            (work / name).replace(out / name)
-        work.rmdir()
-    stage.finish(only={CONFIG_FILE, *names})
-    remove_work(out)
+    write_text(out / REPORT_FILE, page)
+    write_json(out / METRICS_FILE, metrics)
     return metrics
 
 

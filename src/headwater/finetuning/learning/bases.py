@@ -62,14 +62,6 @@ class Base:
         return copy.to(self.model.tokens.weight.device)
 
 
-@dataclass(frozen=True)
-class TriedBase:
-    """A base that was compared, and the loss of its probe on rows that it had not learned from."""
-
-    name: str
-    loss: float
-
-
 def open_base(config: FinetuneConfig, model: Any, device: torch.device | None = None) -> Base:
     """Open a base: a folder, a name, or what `hw.load` returned. Raises UsageError for a fine-tuned model."""
     if isinstance(model, str | Path):
@@ -138,27 +130,25 @@ def _first_layers(state: dict[str, Any], layers: int, base: Model) -> dict[str, 
     return {k: v for k, v in state.items() if k.startswith((*embeddings, *blocks))}
 
 
-def choose_base(config: FinetuneConfig, parts: Parts, progress: Progress) -> tuple[Base, list[TriedBase]]:
-    """Return the base at hand whose probe of a sample of the rows has the least loss, and all that were tried.
+def choose_base(config: FinetuneConfig, parts: Parts, progress: Progress) -> Base:
+    """Return the base of this machine whose probe has the least loss on a sample of the rows.
 
     A choice, whose answers no probe reads, has the base of its script.
     """
     text = _sample_text(parts)
-    folders = _at_hand(text)
-    if len(folders) == 1 or config.task == "choice" or config.from_scratch:
-        return open_base(config, next(iter(folders))), []
+    names = _available_bases(text)
+    if len(names) == 1 or config.task == "choice" or config.from_scratch:
+        return open_base(config, names[0])
     best: tuple[float, Base] | None = None
-    tried = []
-    for name in folders:
+    for name in names:
         progress.start(f"probe of the base {name}")
         base = open_base(config, name)
         loss = probe_loss(config, base, parts)
-        tried.append(TriedBase(name, loss))
         progress.finish(f"loss {loss:.4f} on a sample of the rows")
         if best is None or loss < best[0]:
             best = loss, base
     assert best is not None
-    return best[1], tried
+    return best[1]
 
 
 def probe_loss(config: FinetuneConfig, base: Base, parts: Parts) -> float:
@@ -196,7 +186,7 @@ def poolings(base: Base) -> tuple[Pooled, ...]:
     return ("mean", "last") if base.config.is_causal else ("mean",)
 
 
-def _at_hand(text: str) -> list[str]:
+def _available_bases(text: str) -> list[str]:
     """Return the bases of this machine for a text: those that ship for its script, and the encoder."""
     letters = len(_LETTERS.findall(text)) or 1
     hangul, latin = len(_HANGUL.findall(text)) / letters, len(_LATIN.findall(text)) / letters

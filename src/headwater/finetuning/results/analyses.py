@@ -207,23 +207,22 @@ def _figures_dict(figures: Figures) -> dict[str, Any]:
     return {**plain, **figures.scores}
 
 
-def analyse(fitted: Fitted, examples: Examples, config: FinetuneConfig) -> FinetuneResults:
-    """Return everything that is said about a fitted model."""
+def analyse(
+    fitted: Fitted, examples: Examples, config: FinetuneConfig, tests: Mapping[str, Floats]
+) -> FinetuneResults:
+    """Return all figures of a fitted model; tests: its probabilities of the test rows by part."""
     measured, labels = fitted.measured, fitted.model.labels
     name = config.checked_metric(labels)
     tfidf, held = fitted.tfidf, measured.members.get("tfidf")
     if tfidf is None and config.baseline:
         tfidf, held = learn_baseline(examples, config)
-    figures = figures_of(labels, name, measured.part.targets, measured.probabilities, None)
-    if tfidf is not None:
-        texts = [row.segments for row in measured.part.rows]
-        shares = tfidf.probabilities(texts, labels) if held is None or not measured.chose else held
-        figures = figures_of(labels, name, measured.part.targets, measured.probabilities, shares)
-    tests = {}
+    if tfidf is not None and (held is None or not measured.chose):
+        held = tfidf.probabilities([row.segments for row in measured.part.rows], labels)
+    figures = figures_of(labels, name, measured.part.targets, measured.probabilities, held)
+    tested = {}
     for part, encoded in examples.tests.items():
         others = None if tfidf is None else tfidf.probabilities(encoded.texts, labels)
-        probabilities = fitted.model.probabilities(encoded)
-        tests[part] = figures_of(labels, name, encoded.targets, probabilities, others)
+        tested[part] = figures_of(labels, name, encoded.targets, tests[part], others)
     decided = decide(labels, measured.probabilities)
     classes, confused, rarest = _classes(labels, measured.part.targets, decided, examples.parts.classes)
     members = [
@@ -252,7 +251,7 @@ def analyse(fitted: Fitted, examples: Examples, config: FinetuneConfig) -> Finet
         measured.chose,
         chance,
         majority,
-        tests,
+        tested,
         classes,
         confused,
         rarest,
