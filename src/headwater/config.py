@@ -79,9 +79,9 @@ class Config(BaseModel):
                 cause = detail.get("ctx", {}).get("error")
                 if isinstance(cause, HeadwaterError):  # names the value and the repair itself
                     raise cause from None
-            errors: list[dict[str, Any]] = [dict(one) for one in error.errors()]
+            errors: list[dict[str, Any]] = [dict(detail) for detail in error.errors()]
             written = _written_key(merged, errors[0]["loc"])
-            same = [_written_key(merged, one["loc"]) for one in errors if one["loc"][:1] == written[:1]]
+            same = [_written_key(merged, e["loc"]) for e in errors if e["loc"][:1] == written[:1]]
             deepest = max(same, key=len, default=())
             named = [layer for layer in layers if isinstance(layer, Layer) and deepest]
             sources = [layer.source for layer in named if _written_key(layer, deepest) == deepest]

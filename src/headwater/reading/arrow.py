@@ -181,10 +181,10 @@ def _class_names(metadata: dict[bytes, bytes]) -> dict[str, list[str]]:
     """Return the names of the classes of each column, from the metadata that `datasets` writes."""
     try:
         features = json.loads(metadata.get(b"huggingface", b"{}"))["info"]["features"]
-        found = {name: _names_of(feature) for name, feature in features.items()}
+        classes = {name: _names_of(feature) for name, feature in features.items()}
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return {}
-    return {name: names for name, names in found.items() if names}
+    return {name: names for name, names in classes.items() if names}
 
 
 def _names_of(feature: Any) -> list[str]:
@@ -198,7 +198,7 @@ def _names_of(feature: Any) -> list[str]:
 def _named(value: Any, names: Sequence[str]) -> Any:
     """Return the name of a class, None for -1, which means unlabelled; a list's names for a list."""
     if isinstance(value, list):
-        return [_named(one, names) for one in value]
+        return [_named(item, names) for item in value]
     if not isinstance(value, int) or not -1 <= value < len(names):
         return value
     return names[value] if value >= 0 else None
@@ -249,5 +249,5 @@ def saved_files(folder: Path) -> list[Path]:
             repair=f"Name it: {folder / (splits or ['train'])[0]}",
         )
     listed = read_object(folder / _STATE).get("_data_files")
-    names = [one.get("filename") for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    names = [file.get("filename") for file in listed if isinstance(file, dict)] if isinstance(listed, list) else []
     return [folder / name for name in names if isinstance(name, str) and Path(name).name == name]

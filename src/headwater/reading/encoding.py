@@ -41,10 +41,10 @@ def text_encoding(name: str) -> str:
     """Return Python's name of a text encoding that a user named; raise UsageError if there is none."""
     try:
         bytes(4).decode(name)  # raises LookupError for what does not encode text, such as rot13
-        found = codecs.lookup(name).name
+        codec = codecs.lookup(name).name
     except (LookupError, ValueError):
         raise UsageError(f"there is no encoding {name!r}", **suggest(name, _COMMON)) from None
-    return UTF_8 if found == "utf-8" else _WIDER.get(found, found)
+    return UTF_8 if codec == "utf-8" else _WIDER.get(codec, codec)
 
 
 # How documents begin that are not plain text although all their bytes may be: what they are, and what reads them.

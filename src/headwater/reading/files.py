@@ -10,11 +10,12 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeVar
 
 from headwater.errors import DataError, FolderError, StorageError, UsageError
 from headwater.reading.encoding import decode_text
 
+_Name = TypeVar("_Name", bound=str | Path)
 _HOME = re.compile(r"((?:[\w.-]+=)?)(?=~(?:[/\\]|$))")
 
 
@@ -180,13 +181,7 @@ def sha256_of(path: Path) -> str:
         raise file_error(path, error) from None
 
 
-@overload
-def expand_home(name: str) -> str: ...
-@overload
-def expand_home(name: Path) -> Path: ...
-@overload
-def expand_home(name: str | Path) -> str | Path: ...
-def expand_home(name: str | Path) -> str | Path:
+def expand_home(name: _Name) -> _Name:
     """Return a path or name whose leading `~`, or the one after `NAME=`, is the home folder, as in a shell."""
     match = _HOME.match(str(name))
     if match is None:
@@ -197,7 +192,7 @@ def expand_home(name: str | Path) -> str | Path:
         raise UsageError(
             f"{name}: this process has no home folder", repair="Set HOME, or write the whole path"
         ) from None
-    return expanded if isinstance(name, str) else Path(expanded)
+    return type(name)(expanded)
 
 
 def check_name(path: Path) -> None:

@@ -40,8 +40,8 @@ def csv_records(path: Path, encoding: str | None) -> Iterator[list[str]]:
     beginning: list[str] = []
     while (not beginning or not beginning[-1].strip()) and (line := next(lines, None)) is not None:
         beginning.append(line)
-    if found := _SEP_LINE.match(beginning[-1]):
-        beginning, separator = [""] * len(beginning), found[1]  # blank, so that errors count its line
+    if sep_line := _SEP_LINE.match(beginning[-1]):
+        beginning, separator = [""] * len(beginning), sep_line[1]  # blank, so that errors count its line
     else:
         header = beginning.pop()
         judged = [header, *islice(lines, _JUDGED_LINES)]
@@ -62,36 +62,36 @@ def split_csv(lines: Iterable[str], separator: str, path: Path) -> Iterator[list
             yield whole.split(separator) if whole else []
             continue
         fields: list[str] = []
-        place = 0
-        while place <= len(line):
-            if line.startswith('"', place):
-                value, line, place = _quoted(line, place + 1, rest, path, begun)
-                if not line[place:].rstrip("\r"):
-                    place = len(line)
-                elif not line.startswith(separator, place):
+        position = 0
+        while position <= len(line):
+            if line.startswith('"', position):
+                value, line, position = _quoted(line, position + 1, rest, path, begun)
+                if not line[position:].rstrip("\r"):
+                    position = len(line)
+                elif not line.startswith(separator, position):
                     what = "text after the closing quote of a field"
                     raise _csv_error(path, begun, what, "Write a quote inside quotes twice")
             else:
-                end = line.find(separator, place)
-                value = line[place:].rstrip("\r") if end < 0 else line[place:end]
-                place = len(line) if end < 0 else end
+                end = line.find(separator, position)
+                value = line[position:].rstrip("\r") if end < 0 else line[position:end]
+                position = len(line) if end < 0 else end
                 if "\r" in value:
                     what = "a carriage return without a line feed outside quotes"
                     raise _csv_error(path, begun, what, r"Convert line ends, as with: tr '\r' '\n' < FILE")
                 _check_field(len(value), path, begun, "Shorten or split this text, or store it as JSON Lines")
             fields.append(value)
-            place += 1
+            position += 1
         yield fields
 
 
 def _quoted(
-    line: str, place: int, rest: Iterator[tuple[int, str]], path: Path, begun: int
+    line: str, position: int, rest: Iterator[tuple[int, str]], path: Path, begun: int
 ) -> tuple[str, str, int]:
-    """Return a quoted field, whose text begins at `place`, the line in which it ends, and where its quote ends."""
+    """Return a quoted field that begins at `position`, the line in which it ends, and where its quote ends."""
     parts: list[str] = []
     size = 0
     while True:
-        match = _QUOTED.match(line, place)
+        match = _QUOTED.match(line, position)
         assert match is not None  # it matches an empty text, too
         parts.append(match[1].replace('""', '"'))
         size += len(match[1])
@@ -103,7 +103,7 @@ def _quoted(
             raise _csv_error(path, begun, "a quote that is never closed", _CLOSE)
         parts.append("\n")
         size += 1
-        line, place = following[1], 0
+        line, position = following[1], 0
 
 
 _CLOSE = "Close the double quote, write a quote inside quotes twice, or store such texts as JSON Lines"
@@ -171,15 +171,13 @@ class SeparatedTable(OpenTable):
         """
         self._path, self._read, self._on_broken = path, read, on_broken
         records = ((number, record) for number, record in enumerate(read(), 1) if record)
-        place, first = next(records, (0, []))
+        row, first = next(records, (0, []))
         names = ["" if name is None else str(name).strip() for name in first]
         numbers = [str(number) for number in range(1, len(first) + 1)]
         self._has_header = not ({part for name in named for part in name.split(",")} & {*numbers}) - {*names}
-        named_columns = [name if name or place == 1 else f"column {place}" for place, name in enumerate(names, 1)]
+        named_columns = [name or ("" if n == 1 else f"column {n}") for n, name in enumerate(names, 1)]
         columns = named_columns if self._has_header else numbers
-        numbered: Iterable[tuple[int, list[Any]]] = (
-            records if self._has_header else chain([(place, first)], records)
-        )
+        numbered: Iterable[tuple[int, list[Any]]] = records if self._has_header else chain([(row, first)], records)
         if not counts_sheet_rows:
             numbered = enumerate((record for _, record in numbered), 1)
         rows = self._rows(columns, names if self._has_header else [], numbered)

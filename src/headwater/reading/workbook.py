@@ -111,10 +111,10 @@ class Workbook:
         sheet = self._archive.read(self._parts[self.sheet]) if self.sheet else b""
         uncomputed = _UNCOMPUTED.findall(sheet)
         if uncomputed and len(uncomputed) == len(_FORMULA.findall(sheet)):
-            place = _REFERENCE.search(uncomputed[0])
+            reference = _REFERENCE.search(uncomputed[0])
             raise DataError(
                 f"{self.path} has {counted(len(uncomputed), 'formula')} without a value, the first in "
-                f"{place[1].decode() if place else 'a row'}",
+                f"{reference[1].decode() if reference else 'a row'}",
                 expected="a workbook with the values that the formulas give",
                 repair="Open it in Excel or LibreOffice and save it again, or save the table as CSV",
             )

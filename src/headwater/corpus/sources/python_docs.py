@@ -71,22 +71,22 @@ def read_python_docs(roots: Roots, left_out: Tally, limit: int | None = None) ->
 
     A document is a docstring, or a topic of the language reference; its label is the package.
     """
-    kept = _Kept()
+    known = _KnownTexts()
     size = 0
     topics = roots.standard_library / "pydoc_data" / "topics.py"
     if topics.is_file():
-        for document in _file_documents((STANDARD_LIBRARY, TOPICS_MODULE, topics), kept, left_out):
+        for document in _file_documents((STANDARD_LIBRARY, TOPICS_MODULE, topics), known, left_out):
             size += len(document.text.encode())
             yield document
     files = _source_files(roots)
     if limit is None:
         for file in files:
-            yield from _file_documents(file, kept, left_out)
+            yield from _file_documents(file, known, left_out)
         return
     sample: dict[int, list[Document]] = {}
     for number in sorted(range(len(files)), key=lambda n: rank(files[n][1])):
         if size < limit:
-            sample[number] = list(_file_documents(files[number], kept, left_out))
+            sample[number] = list(_file_documents(files[number], known, left_out))
             size += sum(len(document.text.encode()) for document in sample[number])
         else:
             left_out.add("source files beyond the sample", files[number][1])
@@ -94,7 +94,7 @@ def read_python_docs(roots: Roots, left_out: Tally, limit: int | None = None) ->
         yield from sample[number]
 
 
-class _Kept:
+class _KnownTexts:
     """The texts that are included so far, which later ones may repeat."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class _Kept:
         return True
 
 
-def _file_documents(file: tuple[str, str, Path], kept: _Kept, left_out: Tally) -> Iterator[Document]:
+def _file_documents(file: tuple[str, str, Path], known: _KnownTexts, left_out: Tally) -> Iterator[Document]:
     """Yield the documents of one source file whose text is long enough and does not repeat `kept` ones."""
     package, module, path = file
     try:
@@ -132,7 +132,7 @@ def _file_documents(file: tuple[str, str, Path], kept: _Kept, left_out: Tally) -
     for name, docstring in texts:
         if len(docstring) < MINIMUM_CHARACTERS:
             left_out.add("short docstrings", f"{module}: {name}")
-        elif not kept.add(docstring):
+        elif not known.add(docstring):
             left_out.add("docstrings that repeat earlier ones", f"{module}: {name}")
         else:
             identity = make_id(SOURCE, module, name, docstring)

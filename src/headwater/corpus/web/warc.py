@@ -90,8 +90,9 @@ def _record(link: str, page: Fetched, cut: bool) -> bytes:
     """Return a response record, with headers that describe the unpacked body."""
     body = page.body
     dropped = {"content-encoding", "transfer-encoding", "content-length", "connection"}
-    kept = [f"{name}: {value}\r\n" for name, value in page.headers if name.lower() not in dropped]
-    head = f"{page.status_line}\r\n{''.join(kept)}Content-Length: {len(body)}\r\n\r\n".encode("utf-8", "replace")
+    headers = [f"{name}: {value}\r\n" for name, value in page.headers if name.lower() not in dropped]
+    headers.append(f"Content-Length: {len(body)}\r\n")
+    head = f"{page.status_line}\r\n{''.join(headers)}\r\n".encode("utf-8", "replace")
     digest = base64.b32encode(hashlib.sha1(body, usedforsecurity=False).digest()).decode()
     extra = f"WARC-Target-URI: {page.url}\r\nWARC-Payload-Digest: sha1:{digest}\r\nX-Headwater-Link: {link}\r\n"
     if cut:
