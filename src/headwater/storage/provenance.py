@@ -13,7 +13,7 @@ import json
 import os
 import platform
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -234,28 +234,19 @@ def user_files(folder: Path) -> tuple[list[Path], list[Path]]:
     """
     files: list[Path] = []
     others: list[Path] = []
-    opened = [_listing(folder)]  # of each folder on the way: folders may be deeper than Python's stack
-    while opened:
-        paths, is_saved = opened[-1]
-        path = next(paths, None)
-        if path is None:
-            opened.pop()
-        elif path.name.startswith(".") or path.name == MANIFEST:
-            continue
+    waiting = [(folder, False)]  # folders may be deeper than Python's stack
+    while waiting:
+        path, is_saved = waiting.pop()
+        if path is folder or (path.is_dir() and not path.is_symlink() and not has_manifest(path)):
+            inner = [p for p in path.iterdir() if not p.name.startswith(".") and p.name != MANIFEST]
+            is_saved = any(p.suffix == ".arrow" or p.name == _SAVED[0] for p in inner)
+            waiting += [(p, is_saved) for p in sorted(inner, reverse=True)]
         elif path.is_file():
             is_own = is_saved and (path.name in _SAVED or path.name.startswith("cache-"))
             (others if is_own else files).append(path)
-        elif path.is_symlink() or has_manifest(path):
+        elif path.is_symlink() or path.is_dir():
             others.append(path)
-        elif path.is_dir():
-            opened.append(_listing(path))
     return files, others
-
-
-def _listing(folder: Path) -> tuple[Iterator[Path], bool]:
-    """Return what is in a folder, in order, and whether `datasets.save_to_disk` wrote it."""
-    paths = sorted(folder.iterdir())
-    return iter(paths), any(path.suffix == ".arrow" or path.name == _SAVED[0] for path in paths)
 
 
 def describe_input(role: str, path: Path, out: Path, suffixes: Sequence[str] | None = None) -> Input:
