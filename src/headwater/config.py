@@ -7,7 +7,6 @@ options. An unknown key is an error that names the nearest known one.
 from __future__ import annotations
 
 import difflib
-import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -54,14 +53,6 @@ class Config(BaseModel):
             raise ValidationError.from_exception_data(cls.__name__, [detail])
         return value
 
-    @field_validator("*")
-    @classmethod
-    def _reject_non_finite(cls, value: Any) -> Any:
-        """Apply `allow_inf_nan` to numbers that are given as text, such as "Infinity", which pydantic does not."""
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError("Input should be a finite number")
-        return value
-
     @classmethod
     def build(cls, *layers: Mapping[str, Any], source: str = "configuration") -> Self:
         """Merge the layers, later ones overriding earlier ones, and validate the result.
@@ -81,10 +72,8 @@ class Config(BaseModel):
                     raise cause from None
             errors: list[dict[str, Any]] = [dict(detail) for detail in error.errors()]
             written = _written_key(merged, errors[0]["loc"])
-            same = [_written_key(merged, e["loc"]) for e in errors if e["loc"][:1] == written[:1]]
-            deepest = max(same, key=len, default=())
-            named = [layer for layer in layers if isinstance(layer, Layer) and deepest]
-            sources = [layer.source for layer in named if _written_key(layer, deepest) == deepest]
+            named = [layer for layer in layers if isinstance(layer, Layer) and written]
+            sources = [layer.source for layer in named if _written_key(layer, written) == written]
             raise _usage_error(cls, written, errors, [source, *sources][-1]) from None
 
     @classmethod
