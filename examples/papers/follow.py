@@ -9,4 +9,4 @@ here, data = Path.cwd(), Path(os.environ["HEADWATER_DATA"])
 config = PretrainConfig.build(read_recipe("gpt1-nano"), source="gpt1-nano")
 tasks = ["dprd.substitution"]
 follower = Follower(tasks, here / "tokens", [data], config.architecture, every=200)
-pretrain(config, here / "tokens", here / "followed", follow=follower)
+pretrain(config, here / "tokens", here / "followed", more_figures=follower)

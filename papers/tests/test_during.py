@@ -46,7 +46,7 @@ def test_the_journal_has_the_score_of_an_evaluation(tokens: Path, tmp_path: Path
     recipe = {"preset": "gpt2-pico", "steps": 2, "batch_size": 4, "context": 48, "precision": "fp32"}
     config = PretrainConfig.build(recipe, {"model": {"layers": 1, "width": 32, "heads": 2}}, source="test")
     follower = Follower([BITS], tokens, [], config.architecture, every=2)
-    pretrain(config, tokens, tmp_path / "run", follow=follower)
+    pretrain(config, tokens, tmp_path / "run", more_figures=follower)
     results = evaluate(tmp_path / "run", [BITS], tokens, tmp_path / "out", limit=100).results
     value = next(result.value for result in results if result.metric == "bits per byte")
     assert read_journal(tmp_path / "run" / "metrics.jsonl")[-1][FIGURE] == pytest.approx(value, rel=1e-5)

@@ -154,7 +154,7 @@ def test_a_run_learns_and_resumes(
         return {}
 
     with pytest.raises(KeyboardInterrupt):
-        pretrain(config, tokens, tmp_path / "cut", follow=stop)
+        pretrain(config, tokens, tmp_path / "cut", more_figures=stop)
     pretrain(config, tokens, tmp_path / "cut")
     again = load(tmp_path / "cut" / "model").model
     assert all(torch.equal(a, b) for a, b in zip(lm.model.parameters(), again.parameters(), strict=True))

@@ -170,7 +170,9 @@ def test_a_run_without_its_last_checkpoint_is_an_error(tmp_path: Path, monkeypat
         raise StorageError("no space is left")
 
     monkeypatch.setattr("headwater.training.checkpoint.save_file", full)
-    with pytest.raises(StorageError, match="the checkpoint of update 6 could not be written"):
+    with pytest.raises(
+        StorageError, match=r"the last checkpoint, of update 6, was not written.* run the same command"
+    ):
         begin(tmp_path, print, checkpoint_every=2).train()
     monkeypatch.undo()
     begin(tmp_path, print, checkpoint_every=2).train()
@@ -235,7 +237,7 @@ def test_a_disk_that_fills_within_a_line_loses_no_line(tmp_path: Path) -> None:
     journal._handle = Filling()  # type: ignore[assignment]
     warning = journal.write({"step": 2})
     assert "no space is left" in str(warning)
-    assert journal.path.read_bytes() == b'{"step": 1}\n'
+    assert [line["step"] for line in read_journal(journal.path)] == [1]  # the half of a line is left out
     journal._handle = disk
     assert journal.write({"step": 3}) is None
     assert [line["step"] for line in read_journal(journal.path)] == [1, 2, 3]

@@ -1,8 +1,8 @@
 """Zero-shot scores over updates, while a model is trained (GPT-1, Radford et al. 2018, figure 2 on the right).
 
-`pretrain(…, follow=Follower(…))` calls it after each update. It scores a few examples of each protocol at a fixed
-interval. An evaluation is skipped if it would bring the time of all evaluations above SHARE, assuming that it
-takes as long as the previous one. So the first is never skipped.
+`pretrain(…, more_figures=Follower(…))` calls it after each update. It scores a few examples of each protocol at a
+fixed interval. An evaluation is skipped if it would bring the time of all evaluations above SHARE, assuming that
+it takes as long as the previous one. So the first is never skipped.
 """
 
 from __future__ import annotations

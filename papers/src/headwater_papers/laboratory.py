@@ -211,7 +211,7 @@ class Laboratory:
         config = config.model_copy(update={"device": self.device})  # the device does not change the folder
         with self.piece(f"pre-training{note}", f"{name}, seed {seed}", out):
             keep = functools.partial(_save_snapshot, out, snapshots, tokens) if snapshots else None
-            pretrain(config, tokens, out, follow=keep, progress=self.progress)
+            pretrain(config, tokens, out, more_figures=keep, progress=self.progress)
         return out
 
     def model(self, name: str, seed: int) -> Path:

@@ -66,7 +66,7 @@ _BY_HEART = 0.5
 MANY_PASSES = 8
 _LENGTH = ("steps",)  # what may change in place
 # (model, step) -> figures for the journal
-Follow = Callable[[Any, int], dict[str, float]]
+MoreFigures = Callable[[Any, int], dict[str, float]]
 
 
 def pretrain(
@@ -74,14 +74,14 @@ def pretrain(
     tokens: Path,
     out: Path,
     *,
-    follow: Follow | None = None,
+    more_figures: MoreFigures | None = None,
     on_update: OnUpdate | None = None,
     progress: Progress = INTERACTIVE,
 ) -> Path:
     """Train, or resume training, and write `out`; return the model folder `out/model`.
 
-    `follow` is called with the model and the step after every update, on the first rank, and returns figures for
-    metrics.jsonl, such as zero-shot scores. `on_update` is called after every update with its line of
+    `more_figures` is called with the model and the step after every update, on the first rank, and returns figures
+    for metrics.jsonl, such as zero-shot scores. `on_update` is called after every update with its line of
     metrics.jsonl.
 
     Under torchrun every rank calls this; the first one writes. Raises TrainingError if the loss is not finite (the
@@ -114,7 +114,7 @@ def pretrain(
             config.save(out / "config.toml")
             for name, text in describe_run(asked, config, packed).items():
                 progress.note(f"{name.capitalize()}: {text}")
-            _train(config, tokens, out, ranks, progress, follow, on_update)
+            _train(config, tokens, out, ranks, progress, more_figures, on_update)
             for name in ("config.toml", "metrics.jsonl"):
                 if not (out / name).is_file():
                     raise FolderError(f"{out / name} is missing", repair="Run the same command again")
@@ -312,7 +312,7 @@ def _train(
     out: Path,
     ranks: Ranks,
     progress: Progress,
-    follow: Follow | None = None,
+    more_figures: MoreFigures | None = None,
     on_update: OnUpdate | None = None,
 ) -> None:
     """Train, and write the weights with the lowest held-out loss as a model folder; every rank calls this."""
@@ -325,9 +325,9 @@ def _train(
     def after_update() -> dict[str, float]:
         if samples is not None:
             samples(run.trainer.model, run.trainer.step)
-        return {} if follow is None else follow(run.trainer.model, run.trainer.step)
+        return {} if more_figures is None else more_figures(run.trainer.model, run.trainer.step)
 
-    run.follow = after_update
+    run.more_figures = after_update
     run.train()
     _require_learning(run, config, progress)
     run.restore_best()

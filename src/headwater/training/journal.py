@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 from headwater.errors import StorageError, require_extra
 from headwater.reading import intact_json_lines
@@ -22,16 +22,14 @@ Tracker = Literal["tensorboard", "trackio", "wandb"]
 
 
 class Journal:
-    """Appends to a run's metrics; keeps lines that a full disk rejects, and writes them when it can."""
+    """Appends to a run's metrics; what a full disk rejects is written as soon as it has space."""
 
-    def __init__(self, path: Path, kept: Iterable[Mapping[str, Any]] = ()) -> None:
-        """kept: the lines to begin the file with, instead of those that it has."""
-        content = "".join(json.dumps(line) + "\n" for line in kept)
-        write_text(path, content)
+    def __init__(self, path: Path, lines: Iterable[Mapping[str, Any]] = ()) -> None:
+        """lines: what the file begins with, instead of the lines that it has."""
+        write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
         self.path = path
-        self._handle: IO[bytes] = path.open("ab", buffering=0)
-        self._end = len(content.encode())  # of the last whole line in the file
-        self._pending = b""
+        self._handle = path.open("ab", buffering=0)
+        self._pending = b""  # what the disk rejected, perhaps from the middle of a line
         self._warned = False
 
     def write(self, line: dict[str, Any]) -> str | None:
@@ -52,22 +50,15 @@ class Journal:
             os.fsync(self._handle.fileno())
 
     def close(self) -> None:
-        """Write the kept lines if the disk has space now, and close the file."""
+        """Write the pending lines if the disk has space now, and close the file."""
         with contextlib.suppress(OSError):  # `write` reported the full disk
             self._flush()
         self._handle.close()
 
     def _flush(self) -> None:
-        written = 0
-        try:
-            written = self._handle.write(self._pending)
-            if written < len(self._pending):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        finally:
-            if written < len(self._pending):  # remove a partial line
-                os.truncate(self.path, self._end)
-        self._end += written
-        self._pending = b""
+        self._pending = self._pending[self._handle.write(self._pending) :]
+        if self._pending:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:

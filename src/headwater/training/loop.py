@@ -1,8 +1,8 @@
 """The training loop for every objective, from the newest checkpoint to the last update.
 
-Around each update: the next batch is read ahead; then journal, progress, validation and checkpoint. Ctrl-C
-and SIGTERM wait for a checkpoint. Without a folder the loop runs in memory: no journal and no checkpoints, and the
-best weights are copied.
+Around each update: the next batch is read ahead; then validation, journal, checkpoint and progress. Ctrl-C and
+SIGTERM end the run after a checkpoint. Without a folder the loop runs in memory: it writes no journal and no
+checkpoints, and copies the best weights.
 """
 
 from __future__ import annotations
@@ -34,12 +34,10 @@ from headwater.training.trainer import SUSPECTS, Trainer, UpdateResult
 
 # The folder of checkpoints and the file of figures in a run folder.
 CHECKPOINTS, JOURNAL = "checkpoints", "metrics.jsonl"
-
-
-# Updates in a row with a loss above that of guessing after which a run is ended.
+# A run ends after so many updates in a row whose loss is above the loss of guessing.
 DIVERGED_UPDATES = 50
-_SAFE_RATE = 3e-4  # that of the largest presets
-
+# The highest peak rate that is proposed after a run diverged: presets of every size learn with it.
+_SAFE_RATE = 3e-4
 
 # Called after every update with its line of metrics.jsonl, on the first rank.
 OnUpdate = Callable[[dict[str, Any]], None]
@@ -51,10 +49,11 @@ class Run:
 
     validate: measures the current weights, always on the same data. measured_after: the updates to validate after,
     besides the last one; None is every `validate_every`. patience: stop after so many validations without a better
-    one. flops_per_token: None omits the utilization from the journal. dynamic: see `compile_blocks`. follow:
-    called after every update, returns more figures for the journal. describe: writes into a checkpoint what makes
-    it a model folder. identity: what checkpoints and trackers record of the run; others in its folder are refused.
-    highest_loss: the run ends as diverged after DIVERGED_UPDATES updates in a row above it; None does not check.
+    one. flops_per_token: None omits the utilization from the journal. dynamic: see `compile_blocks`. more_figures:
+    called after every update, returns further figures for the journal. describe: writes into a checkpoint what
+    makes it a model folder. identity: recorded by checkpoints and trackers; a checkpoint with another one in the
+    run's folder is refused. highest_loss: the run ends as diverged after DIVERGED_UPDATES updates in a row above
+    it; None does not check.
     """
 
     trainer: Trainer
@@ -68,7 +67,7 @@ class Run:
     dynamic: bool | None = None
     measured_after: Container[int] | None = None
     patience: int | None = None
-    follow: Callable[[], dict[str, float]] | None = None
+    more_figures: Callable[[], dict[str, float]] | None = None
     on_update: OnUpdate | None = None
     describe: Callable[[Path], None] | None = None
     identity: str = ""
@@ -109,9 +108,11 @@ class Run:
     def train(self) -> None:
         """Train to the last update, or until `patience` is exhausted.
 
-        Raises TrainingError if the loss is not finite, after a checkpoint of the state before it, or if the
-        validation loss is not finite, without a checkpoint; KeyboardInterrupt after Ctrl-C or SIGTERM and a
-        checkpoint.
+        Raises TrainingError if a loss is not finite, if memory runs out, or if the run diverges; before the error
+        of a training loss or of memory, a checkpoint of the state before the update is written. Raises
+        StorageError if the disk cannot hold the checkpoints, or the last one was not written. With a folder, the
+        first Ctrl-C or SIGTERM ends the run with KeyboardInterrupt after a checkpoint; in memory, signals act as
+        usual.
         """
         trainer, config, progress = self.trainer, self.config, self.progress
         self._resume()
@@ -121,10 +122,10 @@ class Run:
             stack.enter_context(self.computing())
             progress.start(self.name, config.steps, "updates")
             progress.advance(trainer.step)
-            # A run that is ended at an update that it has done already.
+            # A resumed run that has made its last update but not validated it: its length was changed.
             last: dict[str, Any] = {}
-            if trainer.step == config.steps and all(one["step"] != trainer.step for one in self.state.curve):
-                self._measure(last)
+            if trainer.step == config.steps and all(entry["step"] != trainer.step for entry in self.state.curve):
+                self._validate_if_due(last)
             if self.checkpoints is not None:
                 stack.callback(self.checkpoints.wait)
             journal = self._open_journal(stack, last)
@@ -133,10 +134,11 @@ class Run:
             # A library call does not change the process's signals.
             signals = [] if self.out is None else stack.enter_context(delayed_interruption())
             self._update_until_over(ahead, journal, signals)
-        if not self._is_kept(trainer.step):
+        if not self._has_checkpoint(trainer.step):
             raise StorageError(
-                f"the checkpoint of update {trainer.step:,} could not be written, for the reason above",
-                repair="Mend that, and run the command again: it resumes from the last good checkpoint, if any",
+                f"the last checkpoint, of update {trainer.step:,}, was not written: the warning above says why",
+                repair="Free space or make the folder writable, then run the same command again. It resumes from "
+                "the newest undamaged checkpoint",
             )
         progress.finish(self._summary())
 
@@ -151,7 +153,7 @@ class Run:
             line = self._line(result, time.perf_counter() - started)
             stop = trainer.ranks.any(bool(signals))
             old = time.monotonic() - written > 60 * self.config.checkpoint_minutes
-            due = self._measure(line) or stop or trainer.ranks.any(old)
+            due = self._validate_if_due(line) or stop or trainer.ranks.any(old)
             # The journal first: it must have every line up to a checkpoint.
             journal(line, due)
             if due:
@@ -196,23 +198,22 @@ class Run:
         try:
             return trainer.update(ahead.take(step))
         except TrainingError as error:
-            if kept := self._keep_state():
-                raise TrainingError(error.seen + kept, expected=error.expected, repair=error.repair) from None
-            raise
+            clause = self._save_before_error()
+            raise TrainingError(error.seen + clause, expected=error.expected, repair=error.repair) from None
         except (RuntimeError, MemoryError) as error:
-            # Before the weights change. Several ranks cannot write together: one of them is gone.
+            # Only before the weights changed, and only alone: a rank that is gone cannot write its part.
             if not is_out_of_memory(error) or trainer.step != step or trainer.ranks.count > 1:
                 raise
             trainer.optimizer.free_gradients()
-            raise out_of_memory(error, self._keep_state()) from None
+            raise out_of_memory(error, self._save_before_error()) from None
 
-    def _keep_state(self) -> str:
-        """Write a checkpoint; return a clause that says so, empty without one."""
+    def _save_before_error(self) -> str:
+        """Write a checkpoint; return a clause for the error that says so, empty if there is none."""
         if self.checkpoints is None:
             return ""
         step = self.trainer.step
         self._checkpoint()
-        return f"; the state after update {step} is kept as a checkpoint" if self._is_kept(step) else ""
+        return f"; the state after update {step} is kept as a checkpoint" if self._has_checkpoint(step) else ""
 
     def _line(self, result: UpdateResult, took: float) -> dict[str, Any]:
         tokens = self.source.tokens(self.trainer.step - 1)
@@ -237,28 +238,31 @@ class Run:
             line["flops_utilization"] = self.flops_per_token * tokens / took / rate
         return line | {"seconds": state.seconds, **result.logged}
 
-    def _measure(self, line: dict[str, Any]) -> bool:
-        """Validate if it is due; return whether a checkpoint is due, as for every new best."""
+    def _validate_if_due(self, line: dict[str, Any]) -> bool:
+        """Add the figures of a validation, if one is due, to the line; return whether a checkpoint is due.
+
+        Every new best state is due for one.
+        """
         step, config = self.trainer.step, self.config
         last = step == config.steps
         due = last or step % config.checkpoint_every == 0
         if last or (
             step % config.validate_every == 0 if self.measured_after is None else step in self.measured_after
         ):
-            measured = self.validate()
-            for name, figure in measured.figures.items():
+            validation = self.validate()
+            for name, figure in validation.figures.items():
                 if name.endswith("_loss") and not math.isfinite(figure):
                     raise TrainingError(
                         f"the {name.replace('_', ' ')} is {figure} after update {step}", repair=SUSPECTS
                     )
-            line |= measured.figures
-            due = self.state.measure(measured) or due or self._is_over()
-        if self.follow is not None:
-            line |= self.follow()
+            line |= validation.figures
+            due = self.state.add_validation(validation) or due or self._is_over()
+        if self.more_figures is not None:
+            line |= self.more_figures()
         return due
 
-    def _is_kept(self, step: int) -> bool:
-        """Return whether the state of a step can be loaded; every rank must call this."""
+    def _has_checkpoint(self, step: int) -> bool:
+        """Return whether the checkpoint of a step was written; True in memory. Every rank must call this."""
         if self.checkpoints is None:
             return True
         self.checkpoints.wait()
@@ -273,7 +277,7 @@ class Run:
                 with torch.no_grad():
                     torch._foreach_copy_(self._best_weights, [m.detach() for m in optimizer.masters])
             return
-        if best is not None and best != step and not self._is_kept(best):
+        if best is not None and best != step and not self._has_checkpoint(best):
             self._forget_best(step)
         record = asdict(self.state)  # a copy: the state changes while a thread writes
         self.checkpoints.save(step, optimizer.state(), record, self.state.best_step)
@@ -291,24 +295,24 @@ class Run:
         self.state = TrainingState(**record)
         step, best = self.state.step, self.state.best_step
         if best is not None and best != step:
-            there = self.checkpoints.path_of(best)
-            if not ranks.broadcast(ranks.is_first and there.is_dir() and self.checkpoints.is_good(there)):
+            path = self.checkpoints.path_of(best)
+            if not ranks.broadcast(ranks.is_first and path.is_dir() and self.checkpoints.is_good(path)):
                 self._forget_best(step)
         self.progress.note(f"resuming from step {step:,} of {self.config.steps:,}")
 
     def _forget_best(self, step: int) -> None:
         """Forget the best state, whose checkpoint is gone, so that a later one is used. step: the current one."""
-        gone = f"the best checkpoint, of step {self.state.best_step}, is missing or damaged"
-        self.progress.note(f"Warning: {gone}: a later one is used")
+        best = f"the best checkpoint, of step {self.state.best_step}, is missing or damaged"
+        self.progress.note(f"Warning: {best}: a later one is used")
         # A finished run measures no later state: its last one is used.
         self.state.best = {"quality": [], "step": step} if step == self.config.steps else None
 
     def _open_journal(
-        self, stack: ExitStack, measured: Mapping[str, Any]
+        self, stack: ExitStack, figures: Mapping[str, Any]
     ) -> Callable[[dict[str, Any], bool], None]:
-        """Return a function that writes a line to the journal and the trackers; flush: the journal to the disk.
+        """Return a function that writes a line to the journal and the trackers, and may flush it to the disk.
 
-        measured: figures to add to the line of the present step, which the journal has.
+        figures: what to add to the line of the present step, which the journal has.
         """
         if self.out is None or not self.trainer.ranks.is_first:
             return lambda line, flush: None
@@ -320,7 +324,7 @@ class Run:
         path = self.out / JOURNAL
         lines = read_journal(path) if path.exists() else []
         lines = [line for line in lines if line["step"] <= self.trainer.step]
-        lines[-1:] = [{**line, **measured} for line in lines[-1:]]
+        lines[-1:] = [{**line, **figures} for line in lines[-1:]]
         journal = Journal(path, lines)
         stack.callback(journal.close)
 
@@ -337,9 +341,10 @@ class Run:
     def _summary(self) -> str:
         """Return a summary, such as `24 updates; best after 16: validation loss 3.211`."""
         text = f"{self.trainer.step:,} updates"
-        for entry in [one for one in self.state.curve if one["step"] == self.state.best_step]:
+        for entry in self.state.curve:
             figures = [f"{k.replace('_', ' ')} {v:.3f}" for k, v in entry.items() if isinstance(v, float)]
-            text += f"; best after {entry['step']:,}: {', '.join(figures)}" if figures else ""
+            if entry["step"] == self.state.best_step and figures:
+                text += f"; best after {entry['step']:,}: {', '.join(figures)}"
         return text
 
 

@@ -94,10 +94,10 @@ def process_group(device: str = "auto") -> Iterator[Ranks]:
     `device`: "auto" (CUDA, then MPS, then CPU), or a torch device name. Raises TrainingError if another rank is
     gone or the device's memory is too small. A process group that exists already is used and not destroyed.
     """
-    parted, is_ours = False, not dist.is_initialized()
+    has_ended, is_ours = False, not dist.is_initialized()
     try:
         yield _join(device)
-        parted = True
+        has_ended = True
     except (RuntimeError, MemoryError) as error:
         if is_out_of_memory(error):
             raise out_of_memory(error) from error
@@ -113,7 +113,7 @@ def process_group(device: str = "auto") -> Iterator[Ranks]:
         ) from error
     finally:
         # Without this, gloo's threads may abort the process at its end; NCCL would wait here for a dead rank.
-        if is_ours and dist.is_initialized() and (parted or dist.get_backend() == "gloo"):
+        if is_ours and dist.is_initialized() and (has_ended or dist.get_backend() == "gloo"):
             dist.destroy_process_group()
 
 
@@ -122,11 +122,11 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
 
 
-def out_of_memory(error: BaseException, kept: str = "") -> TrainingError:
-    """Return the user's error; kept: what was kept."""
+def out_of_memory(error: BaseException, clause: str = "") -> TrainingError:
+    """Return the user's error; clause: names the checkpoint that was written, or nothing."""
     lines = str(error).splitlines() or [type(error).__name__]
     return TrainingError(
-        f"the memory of the device is too small: {lines[0].split('] ')[-1]}{kept}",
+        f"the memory of the device is too small: {lines[0].split('] ')[-1]}{clause}",
         repair="Use a smaller --set micro_batch, or train a smaller model; --dry-run says what fits",
     )
 

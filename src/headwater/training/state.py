@@ -70,12 +70,12 @@ class TrainingState:
         """The step with the best measurement."""
         return None if self.best is None else self.best["step"]
 
-    def measure(self, measured: Measurement) -> bool:
+    def add_validation(self, validation: Measurement) -> bool:
         """Add a validation of the present step to the curve; return whether it is the best one."""
         means = {name: total / self.summed for name, total in self.sums.items()}
-        self.curve.append({"step": self.step, **measured.figures, **measured.details, "training": means})
+        self.curve.append({"step": self.step, **validation.figures, **validation.details, "training": means})
         self.sums, self.summed = {}, 0
-        is_best = self.best is None or measured.quality > tuple(self.best["quality"])
+        is_best = self.best is None or validation.quality > tuple(self.best["quality"])
         if is_best:
-            self.best = {"quality": list(measured.quality), "step": self.step}
+            self.best = {"quality": list(validation.quality), "step": self.step}
         return is_best
