@@ -170,9 +170,7 @@ def test_a_run_without_its_last_checkpoint_is_an_error(tmp_path: Path, monkeypat
         raise StorageError("no space is left")
 
     monkeypatch.setattr("headwater.training.checkpoint.save_file", full)
-    with pytest.raises(
-        StorageError, match=r"the last checkpoint, of update 6, was not written"
-    ):
+    with pytest.raises(StorageError, match=r"the last checkpoint, of update 6, was not written"):
         begin(tmp_path, print, checkpoint_every=2).train()
     monkeypatch.undo()
     begin(tmp_path, print, checkpoint_every=2).train()
