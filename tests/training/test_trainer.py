@@ -114,11 +114,11 @@ def test_dropout_is_a_function_of_seed_and_step() -> None:
     def losses(seed: int = 1, rank: int = 0, parts: int = 1) -> list[float]:
         """Return the losses of three updates on one batch, in equal micro-batches, that change no weight."""
         model = build_model(preset("gpt1-nano", vocabulary=61, context=12, width=32, heads=2), seed=3)
-        config = TrainConfig(steps=20, precision="fp32", seed=seed)
+        config = TrainConfig(steps=20, precision="fp32", seed=seed, learning_rate=1e-30)
         trainer = Trainer(model, l1, config, ranks=Ranks(rank=rank))
         batch = batch_of(4)
         part = TokenBatch(batch.ids, batch.targets, batch.weights / parts)
-        return [trainer.update([part] * parts, learning_rate=0.0).loss for _ in range(3)]
+        return [trainer.update([part] * parts).loss for _ in range(3)]
 
     usual = losses()
     torch.rand(17)  # whatever else drew random numbers in the process
@@ -179,7 +179,8 @@ def test_original_adam_is_gpt1s_arithmetic() -> None:
     module.gain = torch.nn.Parameter(torch.from_numpy(vector.copy()))
     module.weight.data = torch.from_numpy(matrix.copy())
     weights_of = master_weights(module, torch.float32)
-    optimizer = Optimizer(weights_of, weight_decay=0.01, betas=(0.9, 0.999), epsilon=1e-3, form="original")
+    config = TrainConfig(weight_decay=0.01, beta1=0.9, beta2=0.999, epsilon=1e-3, adam="original")
+    optimizer = Optimizer(weights_of, config)
     weights = {"weight": matrix.astype(np.float64), "gain": vector.astype(np.float64)}
     moments = {name: (np.zeros_like(w), np.zeros_like(w)) for name, w in weights.items()}
     for update in range(1, 6):

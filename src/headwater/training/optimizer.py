@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from headwater.native import AdamStep, Kernels
-from headwater.training.config import AdamForm
+from headwater.training.config import TrainConfig
 
 
 class Weight(NamedTuple):
@@ -70,11 +70,7 @@ class Optimizer:
     def __init__(
         self,
         weights: Sequence[Weight],
-        *,
-        weight_decay: float,
-        betas: tuple[float, float],
-        epsilon: float,
-        form: AdamForm,
+        config: TrainConfig,
         kernels: Kernels | None = None,
         muon: Sequence[Tensor] = (),
     ) -> None:
@@ -84,7 +80,7 @@ class Optimizer:
         # Float32 gradients of the previous update, to be overwritten: with batches of different shapes, freeing
         # and allocating them again would fragment memory.
         self._reusable_buffer: dict[int, Tensor] = {}
-        self.form, self.betas, self.epsilon, self.weight_decay = form, betas, epsilon, weight_decay
+        self.config, self.betas = config, (config.beta1, config.beta2)
         self.updates = 0
         self.names = [weight.name for weight in weights]
         self.parameters = [weight.parameter for weight in weights]
@@ -100,8 +96,8 @@ class Optimizer:
         self._adam = torch.optim.AdamW(
             [{"params": group} for group in (decayed, others) if group],
             lr=0.0,
-            betas=betas,
-            eps=epsilon,
+            betas=self.betas,
+            eps=config.epsilon,
             weight_decay=0.0,
             fused=True,
         )
@@ -159,8 +155,8 @@ class Optimizer:
 
     def _step(self, learning_rate: float) -> None:
         self.updates += 1
-        epsilon, decay = self.epsilon, self.weight_decay
-        if self.form == "original":
+        epsilon, decay = self.config.epsilon, self.config.weight_decay
+        if self.config.adam == "original":
             correction_1 = 1 - self.betas[0] ** self.updates
             correction_2 = 1 - self.betas[1] ** self.updates
             epsilon /= math.sqrt(correction_2)
@@ -173,7 +169,7 @@ class Optimizer:
             group.update(lr=learning_rate, eps=epsilon, weight_decay=decay if matrices else 0.0)
         self._adam.step()
         if self._muon is not None:
-            self._muon.param_groups[0].update(lr=learning_rate, weight_decay=self.weight_decay)
+            self._muon.param_groups[0].update(lr=learning_rate, weight_decay=self.config.weight_decay)
             self._muon.step()
         self.copy_to_model()
 

@@ -96,15 +96,8 @@ class Trainer:
         uses_kernels = self.backend.native and not sharded and self.ranks.device.type == "cpu" and not muon
         # Sharded parameters are float32, and are gathered in the matrices' dtype for the computation.
         weights = master_weights(model, torch.float32 if sharded else self.matrix_dtype, contiguous=uses_kernels)
-        self.optimizer = Optimizer(
-            weights,
-            weight_decay=config.weight_decay,
-            betas=(config.beta1, config.beta2),
-            epsilon=config.epsilon,
-            form=config.adam,
-            kernels=native.kernels() if uses_kernels else None,
-            muon=inner_matrices(model, weights) if muon else (),
-        )
+        kernels = native.kernels() if uses_kernels else None
+        self.optimizer = Optimizer(weights, config, kernels, inner_matrices(model, weights) if muon else ())
 
     @property
     def step(self) -> int:
@@ -136,8 +129,8 @@ class Trainer:
             weights[name] = whole.detach().cpu()
         return weights
 
-    def update(self, micro_batches: Sequence[Any], learning_rate: float | None = None) -> UpdateResult:
-        """Update the model on this rank's micro-batches; `learning_rate` None is the schedule's.
+    def update(self, micro_batches: Sequence[Any]) -> UpdateResult:
+        """Update the model on this rank's micro-batches.
 
         Raises TrainingError, with all state unchanged, if the loss or a gradient is not finite.
         """
@@ -167,10 +160,9 @@ class Trainer:
                 f"gradient norm {result['gradient_norm']}",
                 repair=SUSPECTS,
             )
-        if learning_rate is None:
-            learning_rate = config.learning_rate * learning_rate_factor(
-                config.schedule, self.step, config.steps, config.warmup_steps, config.final_rate
-            )
+        learning_rate = config.learning_rate * learning_rate_factor(
+            config.schedule, self.step, config.steps, config.warmup_steps, config.final_rate
+        )
         self.optimizer.step(learning_rate)
         return UpdateResult(result.pop("loss"), result.pop("gradient_norm"), learning_rate, result)
 

@@ -213,13 +213,10 @@ def write_config(config: ModelConfig, dtype: str, special: Mapping[str, Any]) ->
         content |= written(_GPT_KEYS) | dict(special) | tied | activation
     if kind == "gpt2":
         content |= {"n_ctx": config.context} | written(_GPT2_KEYS)  # llama.cpp's converter reads n_ctx
-    return content | {TABLE: {name: getattr(config, name) for name in _OURS_ONLY} | _transfer(config)}
-
-
-def _transfer(config: ModelConfig) -> dict[str, Any]:
-    """Return what suits fine-tuning of this base, where it is known."""
-    keys = {key: getattr(config, key) for key in ("transfer_rate", "transfer_epochs", "is_foreign")}
-    return {key: value for key, value in keys.items() if value}
+    # What suits fine-tuning of this base, where it is known.
+    transfer = {key: getattr(config, key) for key in ("transfer_rate", "transfer_epochs", "is_foreign")}
+    table = {name: getattr(config, name) for name in _OURS_ONLY}
+    return content | {TABLE: table | {key: value for key, value in transfer.items() if value}}
 
 
 def read_config(content: Mapping[str, Any], path: str) -> tuple[str, ModelConfig]:

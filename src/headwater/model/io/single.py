@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,10 +18,6 @@ _ARGUMENTS = {"n_layer": "layers", "n_head": "heads", "n_embd": "width", "block_
 def gguf_name(name: str) -> str:
     """Return a parameter's name in a GGUF file: `blocks.3.mlp.expand.weight` -> `blk.3.ffn_up.weight`."""
     return next(huggingface.tensor_names("gguf", [name])).theirs[0]
-
-
-def _parameters(config: ModelConfig) -> list[str]:
-    return list(build_model(config, device="meta").state_dict())
 
 
 def read_nanogpt(path: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
@@ -50,9 +44,13 @@ def read_nanogpt(path: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
         isinstance(output, Tensor) and isinstance(tokens, Tensor) and torch.equal(output, tokens)
     )
     # nanoGPT's GELU is the exact one; its linear maps are not transposed.
-    config = _config(shape | rows | {"activation": "gelu"}, path)
+    fields = shape | rows | {"activation": "gelu"}
+    try:
+        config = ModelConfig.build(OTHERS, {k: v for k, v in fields.items() if v is not None}, source=str(path))
+    except UsageError as error:
+        raise DataError(str(error)) from None
     state = {}
-    for name in huggingface.tensor_names("gpt2", _parameters(config)):
+    for name in huggingface.tensor_names("gpt2", build_model(config, device="meta").state_dict()):
         (theirs,) = name.theirs
         value = weights.get(theirs)
         weight = weights.get(theirs.removesuffix("bias") + "weight")
@@ -62,10 +60,3 @@ def read_nanogpt(path: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
             raise DataError(f"{path} lacks {theirs}", expected="the tensors of nanoGPT's GPT")
         state[name.ours] = value
     return config, state
-
-
-def _config(fields: Mapping[str, Any], path: Path) -> ModelConfig:
-    try:
-        return ModelConfig.build(OTHERS, {k: v for k, v in fields.items() if v is not None}, source=str(path))
-    except UsageError as error:
-        raise DataError(str(error)) from None

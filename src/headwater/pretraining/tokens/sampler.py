@@ -169,19 +169,15 @@ class Sampler:
         """Return the tokens of update `step`, over all ranks."""
         return self.batch_size * self.stream.context
 
-    def rows_of(self, count: int) -> tuple[list[int], int]:
-        """Return which of `count` rows this rank reads, the same number on each rank, and how many are its own."""
-        own = list(range(self.rank, count, self.ranks))
-        return own + [0] * (-(-count // self.ranks) - len(own)), len(own)
-
     def micro_batches(self, step: int) -> list[TokenBatch]:
         """Return this rank's part of update `step`, divided into micro-batches; only its windows are read."""
         windows = self.windows_of(step)
-        rows, own = self.rows_of(len(windows))
+        own = list(range(self.rank, len(windows), self.ranks))
+        rows = own + [0] * (-(-len(windows) // self.ranks) - len(own))  # the same number on each rank
         ids, targets = self.stream.batch(windows[rows], step, rows)
         weight = 1.0 / self.stream.targets_in(windows)
         weights = (targets != IGNORE).float() * weight
-        weights[own:] = 0.0
+        weights[len(own) :] = 0.0
         parts = (t.split(self.micro_batch) for t in (ids, targets, weights))
         return [TokenBatch(*part) for part in zip(*parts, strict=True)]
 
