@@ -93,7 +93,8 @@ class NativeNetwork:
 
     def hidden(self, forest: Forest, kept: npt.NDArray[np.int64]) -> Tensor:
         """See Network."""
-        pages = self._pages(forest)
+        counts = [-(-(branch.last - branch.first) // PAGE) for branch in forest.branches]
+        pages = np.concatenate([[0], np.cumsum(counts)])  # the first of each branch, then their number
         if pages[-1] > self._room:
             self._reserve(int(pages[-1]))
         tables = np.zeros((len(forest.members), self.weights.shape.pages), dtype=np.int32)
@@ -139,11 +140,6 @@ class NativeNetwork:
             weights.output,
             owner=self,
         )
-
-    def _pages(self, forest: Forest) -> npt.NDArray[np.int64]:
-        """Return the first page of each branch, and as the last value the number of pages."""
-        counts = [-(-(branch.last - branch.first) // PAGE) for branch in forest.branches]
-        return np.concatenate([[0], np.cumsum(counts)])
 
     def _reserve(self, pages: int) -> None:
         self._room = pages

@@ -53,7 +53,7 @@ class Request(Sampling):
             )
         require_ids(list(self.prompt), vocabulary, "prompt")
         require_ids(list(self.stop_tokens), vocabulary, "stop_token_ids")
-        self.check(vocabulary)
+        require_ids(list(self.bias), vocabulary, "logit_bias")
         if "" in self.stop:
             raise UsageError("a stop text is empty", expected="at least one character", param="stop")
         # The model never reads the last generated token, so it needs no position.

@@ -37,7 +37,7 @@ from torch import Tensor
 from headwater import native
 from headwater.config import Config
 from headwater.device import to_device
-from headwater.errors import DataError, UsageError
+from headwater.errors import DataError
 
 Logits = npt.NDArray[np.float32]
 _GROUPS = 512  # of logits, for finding the k-th largest
@@ -58,14 +58,6 @@ class Sampling(Config):
     presence_penalty: float = Field(default=0.0, ge=-_FAR, le=_FAR)
     frequency_penalty: float = Field(default=0.0, ge=-_FAR, le=_FAR)
     bias: Mapping[int, Annotated[float, Field(ge=-_FAR, le=_FAR)]] = Field(default_factory=dict)
-
-    def check(self, vocabulary: int) -> None:
-        """Raise UsageError for a setting that does not fit a model of `vocabulary` rows."""
-        for token in self.bias:
-            if not 0 <= token < vocabulary:
-                raise UsageError(
-                    f"bias names token {token}", expected=f"0 to {vocabulary - 1}", param="logit_bias"
-                )
 
     @property
     def is_plain(self) -> bool:

@@ -126,7 +126,7 @@ def _add_openai(app: FastAPI, server: Server) -> None:
         return ComputedResponse(server, name, lambda request: complete(request, body))
 
     @app.post("/v1/chat/completions", tags=["OpenAI"])
-    async def chat(_: schema.ChatRequest) -> Any:
+    async def chat() -> Any:
         """Refuse a chat and say why."""
         raise Problem(
             400,

@@ -85,7 +85,7 @@ def plan_completion(request: OpenRequest, body: CompletionRequest, worker: Worke
         asked = f"{counted(len(prompts), 'prompt')} with {counted(n, 'continuation')} each"
         raise Problem(400, f"{asked} at once; the most is {worker.capacity} in all.", param="prompt")
     context, vocabulary = served.lm.config.context, served.lm.tokenizer.vocabulary_size
-    wanted = served.lm.request((), **body.options(vocabulary))
+    wanted = served.lm.request((), **body.options())
     requests: list[tuple[Request, int]] = []
     total = prompt_tokens = sum(len(prompt.ids) for prompt in prompts)
     for prompt in prompts:

@@ -144,7 +144,7 @@ class CompletionRequest(Body):
         ask_for_nothing = {k for k, value in _DEFAULTS_OF_VLLM.items() if given.get(k) in (None, value)}
         return {key: value for key, value in given.items() if key not in ask_for_nothing}
 
-    def options(self, vocabulary: int) -> GenerateOptions:
+    def options(self) -> GenerateOptions:
         """Return the options of the engine's request; those that are null have its defaults."""
         sent = self.model_dump(include=set(GenerateOptions.__annotations__), exclude_none=True)
         options = cast("GenerateOptions", sent)
@@ -153,7 +153,7 @@ class CompletionRequest(Body):
             "stop_tokens": self.stop_token_ids or (),
             "ignore_end": bool(self.ignore_eos),
             "top_k": max(0, self.top_k or 0),
-            "bias": _bias(self.logit_bias or {}, vocabulary),
+            "bias": _bias(self.logit_bias or {}),
             "alternatives": self.logprobs,
         }
         if (self.max_tokens or 0) < 1:
@@ -163,22 +163,13 @@ class CompletionRequest(Body):
         return options
 
 
-def _bias(given: dict[str, float], vocabulary: int) -> dict[int, float]:
-    """Return the bias of single tokens. Raises Problem for a name that is not the id of a token."""
-    bias: dict[int, float] = {}
-    for name, value in given.items():
-        token = int(name) if name.isascii() and name.isdecimal() and len(name) < 10 else -1
-        if not 0 <= token < vocabulary:
-            expected = f"expected an id from 0 to {vocabulary - 1}"
-            raise Problem(400, f"logit_bias names the token {name[:40]!r}; {expected}.", param="logit_bias")
-        bias[token] = float(value)
-    return bias
-
-
-class ChatRequest(BaseModel):
-    """A chat, which is refused: anything may be in it."""
-
-    model_config = ConfigDict(extra="ignore")
+def _bias(values: dict[str, float]) -> dict[int, float]:
+    """Return the bias of single tokens. Raises Problem for a name that is not a token id."""
+    for name in values:
+        if not (name.isascii() and name.isdecimal() and len(name) < 10):
+            message = f"logit_bias names the token {name[:40]!r}; expected a token id."
+            raise Problem(400, message, param="logit_bias")
+    return {int(name): float(value) for name, value in values.items()}
 
 
 class TokenizeRequest(Body):

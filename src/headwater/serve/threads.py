@@ -16,7 +16,7 @@ import atexit
 import contextlib
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 from headwater import native
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class GenerationGroup:
-    """The continuations of one API request. Iterate over (number, event); `close` cancels what still runs."""
+    """The continuations of one API request; `close` cancels what still runs."""
 
     def __init__(self, worker: Worker, count: int) -> None:
         self.generations: list[Generation] = []
@@ -37,16 +37,13 @@ class GenerationGroup:
         self._worker = worker
         self._events: asyncio.Queue[tuple[int, Event | Problem]] = asyncio.Queue()
 
-    def __aiter__(self) -> GenerationGroup:
-        return self
-
-    async def __anext__(self) -> tuple[int, Event]:
-        if not self.running and self._events.empty():
-            raise StopAsyncIteration
-        number, event = await self._events.get()
-        if isinstance(event, Problem):
-            raise event
-        return number, event
+    async def __aiter__(self) -> AsyncIterator[tuple[int, Event]]:
+        """Yield each continuation's number with its next event."""
+        while self.running or not self._events.empty():
+            number, event = await self._events.get()
+            if isinstance(event, Problem):
+                raise event
+            yield number, event
 
     def close(self) -> None:
         """Cancel what is not finished; its slots are free at the next step."""
@@ -88,8 +85,6 @@ class Worker:
     def open(self, requests: Sequence[tuple[Request, int]]) -> GenerationGroup:
         """Start continuations, each a checked request with its length. Raises Problem 429 if the queue is full."""
         count = len(requests)
-        if count > self.capacity:
-            raise Problem(400, f"{count} continuations at once; the most is {self.capacity}.")
         if not self.alive:
             raise _dead()
         if self._stopping:
