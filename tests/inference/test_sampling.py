@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import DataError, UsageError
-from headwater.inference import uniform
+from headwater.inference import Request, uniform
 from headwater.inference.sampling import (
     Sampling,
     alternatives,
@@ -163,5 +163,5 @@ def test_top_k_beyond_the_vocabulary_is_all_tokens() -> None:
 
 
 def test_what_does_not_fit_the_model_is_refused() -> None:
-    with pytest.raises(UsageError, match="token 10"):
-        Sampling(bias={10: 1.0}).check(10)
+    with pytest.raises(UsageError, match="token id 10"):
+        Request(prompt=(1,), bias={10: 1.0}).length(8, 10)
