@@ -113,8 +113,9 @@ class CrawlDatabase:
     def take(self, host: HostLinks) -> bool:
         """Read more links of a host if none is in memory; return whether one waits."""
         if not host.waiting and host.last is not None:
-            query = "SELECT url, number FROM links WHERE host = ? AND number > ? AND outcome IS NULL LIMIT ?"
-            host.waiting.extend(WaitingLink(*row) for row in self._execute(query, host.host, host.last, _TAKEN))
+            query = "SELECT url, number FROM links WHERE host = ? AND number > ? AND outcome IS NULL"
+            rows = self._execute(f"{query} ORDER BY number LIMIT ?", host.host, host.last, _TAKEN)
+            host.waiting.extend(WaitingLink(*row) for row in rows)
             host.last = host.waiting[-1].number if host.waiting else None
         return bool(host.waiting)
 
