@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headwater.errors import FolderError, HeadwaterError, ResourceError, StorageError
+from headwater.reading import read_json
 from headwater.storage import atomic_path, folder_lock, to_json
 
 ACCOUNT = "account.json"
@@ -64,6 +65,10 @@ class TaskRunner:
         """Return the folder of a task's output; it exists when the task is done."""
         return self.folder / f"{phase}-{number:06d}"
 
+    def account(self, phase: str, number: int = 0) -> dict[str, Any]:
+        """Return the account of a task that is done."""
+        return dict(read_json(self.output(phase, number) / ACCOUNT))
+
     def missing(self, phase: str, count: int) -> list[int]:
         """Return the numbers of the tasks of a phase that are not done."""
         return [number for number in range(count) if not self.output(phase, number).is_dir()]
@@ -96,8 +101,9 @@ class TaskRunner:
     ) -> None:
         """Do all tasks that are missing; call `on_done` after each that was done here.
 
-        engine "ray" does them on the cluster at `address`, or on one started here. Raises what a task raised after
-        the others of its phase are done, but a failure of storage at once.
+        engine "ray" does them on the cluster at `address`, or on one started here. Raises what a task raised, or
+        ResourceError for a task whose worker died ATTEMPTS times, after the others of its phase are done, but a
+        failure of storage or of the program at once.
         """
         count = workers if engine == "local" else min(workers, os.cpu_count() or 1)
         with closing(self), closing(WorkerPool(count, _task_handler, replace(self))) as pool:
@@ -106,13 +112,36 @@ class TaskRunner:
                     from headwater.corpus.building.cluster import run_on_ray
 
                     run_on_ray(self, phase, self.missing(phase, tasks), workers, address)
-                requests = [(phase, number) for number in self.missing(phase, tasks)]
-                for task, _ in pool.replies(requests, _task_handler(self), lambda task: self.input_of(*task)):
-                    on_done(*task)
+                for number in self._run_missing(phase, self.missing(phase, tasks), pool):
+                    on_done(phase, number)
+
+    def _run_missing(self, phase: str, missing: Sequence[int], pool: WorkerPool) -> Iterator[int]:
+        """Do tasks, here if one worker would do them alone; yield each when it is done."""
+        results: Iterable[tuple[int, Callable[[], Any]]] = ((n, partial(self.run, phase, n)) for n in missing)
+        if min(pool.count, len(missing)) > 1:
+            futures = {pool.submit((phase, number), attempts=ATTEMPTS): number for number in missing}
+            results = ((futures[future], future.result) for future in as_completed(futures))
+        failed: HeadwaterError | None = None
+        for number, result in results:
+            try:
+                result()
+            except StorageError:
+                raise
+            except HeadwaterError as error:
+                failed = failed or error
+            except WorkerDied:
+                failed = failed or ResourceError(
+                    f"the worker that read {self.input_of(phase, number)} died {ATTEMPTS} times",
+                    repair="See whether memory ran out: with fewer --workers each has more; done tasks are kept",
+                )
+            else:
+                yield number
+        if failed is not None:
+            raise failed
 
 
 def _task_handler(runner: TaskRunner) -> Callable[[tuple[str, int]], None]:
-    """Return what does a task (phase, number)."""
+    """Return what a worker does with a request (phase, number of a task)."""
     return lambda task: runner.run(*task)
 
 
@@ -217,46 +246,13 @@ class WorkerPool:
     """Workers, and as many threads that wait for their replies; `close` does not wait for running requests."""
 
     def __init__(self, count: int, handler: Callable[..., Any], *arguments: Any) -> None:
-        self._threads = ThreadPoolExecutor(count)
+        self.count, self._threads = count, ThreadPoolExecutor(count)
         self._workers = [WorkerProcess(handler, *arguments) for _ in range(count)]
         self._idle = [*self._workers]
 
     def submit(self, request: Any, seconds: float = threading.TIMEOUT_MAX, *, attempts: int = 1) -> Future[Any]:
         """Return the future reply to a request, which has `seconds`; one whose worker dies is sent again."""
         return self._threads.submit(self._ask, request, seconds, attempts)
-
-    def replies(
-        self, requests: Sequence[Any], here: Callable[[Any], Any], input_of: Callable[[Any], str]
-    ) -> Iterator[tuple[Any, Any]]:
-        """Yield each request and its reply in the order of completion; raise what a request raised.
-
-        `here` answers in this process what one worker would do alone. A request whose worker dies ATTEMPTS times
-        raises ResourceError with what `input_of` returns for it. The other requests are answered first, unless
-        storage or the program failed.
-        """
-        calls: Iterator[tuple[Any, Callable[[], Any]]] = (
-            (request, partial(here, request)) for request in requests
-        )
-        if min(len(self._workers), len(requests)) > 1:
-            futures = {self.submit(request, attempts=ATTEMPTS): request for request in requests}
-            calls = ((futures[future], future.result) for future in as_completed(futures))
-        failed: HeadwaterError | None = None
-        for request, call in calls:
-            try:
-                reply = call()
-            except StorageError:
-                raise
-            except HeadwaterError as error:
-                failed = failed or error
-            except WorkerDied:
-                failed = failed or ResourceError(
-                    f"the worker that read {input_of(request)} died {ATTEMPTS} times",
-                    repair="See whether memory ran out: with fewer --workers each has more; done tasks are kept",
-                )
-            else:
-                yield request, reply
-        if failed is not None:
-            raise failed
 
     def close(self) -> None:
         """End the workers, also while they answer, as after Ctrl-C."""

@@ -214,9 +214,8 @@ def test_a_worker_that_dies_while_it_starts_is_replaced(monkeypatch: pytest.Monk
         original(self)
 
     monkeypatch.setattr(engine.WorkerProcess, "_start", start)
-    requests = [partial(pow, 2, 5), partial(pow, 2, 6)]
-    with closing(engine.WorkerPool(2, operator.methodcaller, "__call__")) as pool:
-        assert sorted(reply for _, reply in pool.replies(requests, str, str)) == [32, 64]
+    with closing(engine.WorkerPool(1, operator.methodcaller, "__call__")) as pool:
+        assert pool.submit(partial(pow, 2, 5), attempts=engine.ATTEMPTS).result() == 32
 
 
 def test_a_worker_that_cannot_be_started_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,20 +193,20 @@ def test_dumps_are_tasks_that_resume(tmp_path: Path, monkeypatch: pytest.MonkeyP
         )
         for n in range(4)
     ]
-    sort, done = links_module._distribute, []
+    make, done = links_module._DumpRunner.make_dumps, list[int]()
 
-    def stopping(dump: Path, *arguments: Any) -> None:
+    def stopping(runner: Any, number: int, work: Path) -> Any:
         if len(done) == 2:
             raise KeyboardInterrupt
-        sort(dump, *arguments)
-        done.append(dump)
+        done.append(number)
+        return make(runner, number, work)
 
-    monkeypatch.setattr(links_module, "_distribute", stopping)
+    monkeypatch.setattr(links_module._DumpRunner, "make_dumps", stopping)
     with pytest.raises(KeyboardInterrupt):
         gather_links(dumps, tmp_path / "links")
-    monkeypatch.setattr(links_module, "_distribute", lambda *given: (done.append(given[0]), sort(*given))[1])
+    monkeypatch.setattr(links_module._DumpRunner, "make_dumps", lambda *task: done.append(task[1]) or make(*task))
     gather_links(dumps, tmp_path / "links")
-    assert done == dumps, "each once"
+    assert done == [0, 1, 2, 3], "each once"
     gather_links(dumps, tmp_path / "parallel", workers=2)
     assert open_folder(tmp_path / "links").files == open_folder(tmp_path / "parallel").files
     assert not list(tmp_path.glob(".*"))

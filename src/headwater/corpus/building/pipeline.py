@@ -132,23 +132,57 @@ def _carry_out(
 
 
 def _join(runner: BuildRunner, work: Path, sources: Sequence[BuildSource]) -> None:
-    """Write the corpus into the stage's folder `work`."""
+    """Write the corpus into the stage's folder `work`; raise DataError if it has no document."""
+    total, described, reasons, aside = Funnel(), [*map(_described, sources)], dict[int, str](), 0
+    for part, task in zip(runner.parts, runner.tasks, strict=True):
+        funnel = part_funnel(part)
+        for reason in (*(page["reason"] for page in funnel.aside), *funnel.notes):
+            if reason != EMPTY:
+                reasons.setdefault(task.source, reason)
+        merge(described[task.source], funnel.read)
+        aside += len(funnel.aside)
+        funnel.aside = []  # ASIDE is written from the parts again: it may be long
+        total.add(funnel)
     try:
-        findings = Findings(runner, sources)
-        findings.refuse_empty()
-        counts = _join_shards(runner, work, findings.funnel)
+        empty = [number for number, entry in enumerate(described) if not entry["documents"]]
+        if len(empty) == len(sources):
+            raise _no_text(sources[0], reasons.get(0, ""))
+        named = " ".join(total.notes)
+        for number in empty:
+            reason = reasons.get(number, "")
+            if not reason or reason not in named:  # else a note has named the file and the reason
+                total.notes.append(f"{sources[number].given} gave no text" + (f": {reason}" if reason else ""))
+        counts = _join_shards(runner, work, total)
     except DataError:  # with these sources and settings there is no corpus
         shutil.rmtree(runner.folder, ignore_errors=True)
         raise
-    kinds = KINDS if runner.config.near_duplicates else KINDS[:-1]
-    described = {
-        "duplicates": {kind: counts.total(kind, "documents") for kind in kinds[1:]},
-        "examples": {kind: counts[kind]["examples"] if kind in counts else [] for kind in kinds[1:]},
+    if aside:
+        write_json_lines(work / ASIDE, chain.from_iterable(part_funnel(part).aside for part in runner.parts))
+    if (more := len(total.notes) - NOTES) > 0:
+        total.notes[NOTES:] = [f"{more:,} further notes; {ASIDE} names each page and file"]
+    kinds = KINDS[1:] if runner.config.near_duplicates else KINDS[1:-1]
+    contents = {
+        **{"sources": described, **vars(total)},
+        "removed": {step: dict(sorted(rules.items())) for step, rules in total.removed.items()},
+        "encodings": dict(sorted(total.encodings.items(), key=lambda entry: -entry[1])),
+        "set_aside": aside,
+        "duplicates": {kind: counts.total(kind, "documents") for kind in kinds},
+        "examples": {kind: counts[kind]["examples"] if kind in counts else [] for kind in kinds},
         "clusters": runner.account("kinds")["clusters"],
         "kept": {name: counts.total("kept", name) for name in ("documents", "bytes")},
     }
-    write_json(work / FUNNEL, findings.described() | described)
-    findings.write_aside(work)
+    del contents["labels"], contents["aside"]  # in the columns, in ASIDE
+    write_json(work / FUNNEL, contents)
+
+
+def _no_text(source: BuildSource, reason: str) -> DataError:
+    """Return the error for a source without text, if no source has any."""
+    if not reason:
+        return DataError(f"{source.given} is empty: it has no text", repair="Name a file or folder with text")
+    return DataError(
+        reason if source.given in reason else f"{source.given} gave no text: {reason}",
+        repair="Name its encoding, as with: --encoding NAME" if "encoding" in reason else "Repair that file",
+    )
 
 
 def _stage(
@@ -207,67 +241,6 @@ def _join_shards(runner: BuildRunner, work: Path, funnel: Funnel) -> Tally:
             repair=f"Loosen it with --set; it removed {strictest or 'duplicates'}",
         )
     return counts
-
-
-class Findings:
-    """The funnels of all parts in one, and what each source had."""
-
-    def __init__(self, runner: BuildRunner, sources: Sequence[BuildSource]) -> None:
-        self._parts, self._sources = runner.parts, sources
-        self.funnel, self.aside = Funnel(), 0
-        self._of_source = [_described(source) for source in sources]
-        self._unusable: dict[int, dict[str, str]] = {}  # the first page or note of each source
-        for part, task in zip(runner.parts, runner.tasks, strict=True):
-            self._add(part_funnel(part), task.source)
-
-    def _add(self, funnel: Funnel, source: int) -> None:
-        notes = ({"page": "", "reason": note} for note in funnel.notes)
-        for page in (*funnel.aside, *notes):
-            if page["reason"] != EMPTY:
-                self._unusable.setdefault(source, page)
-        entry = self._of_source[source]
-        merge(entry, funnel.read)
-        self.aside += len(funnel.aside)
-        funnel.aside = []  # ASIDE is written from the parts again: it may be long
-        self.funnel.add(funnel)
-
-    def refuse_empty(self) -> None:
-        """Raise DataError if no source gave text; note those that gave none if others did."""
-        some = any(entry["documents"] for entry in self._of_source)
-        named = " ".join(self.funnel.notes)
-        for number, entry in enumerate(self._of_source):
-            if entry["documents"]:
-                continue
-            given, first = self._sources[number].given, self._unusable.get(number)
-            reason = first["reason"] if first else ""
-            if some:
-                if not reason or reason not in named:  # else a note has named the file and the reason
-                    self.funnel.notes.append(f"{given} gave no text" + (f": {reason}" if reason else ""))
-            elif first:
-                seen = reason if str(given) in reason else f"{given} gave no text: {reason}"
-                undecided = "encoding" in reason
-                repair = "Name its encoding, as with: --encoding NAME" if undecided else "Repair that file"
-                raise DataError(seen, repair=repair)
-            else:
-                raise DataError(f"{given} is empty: it has no text", repair="Name a file or folder with text")
-
-    def write_aside(self, work: Path) -> None:
-        """Write the list of what was set aside, if there is one."""
-        if self.aside:
-            pages = chain.from_iterable(part_funnel(part).aside for part in self._parts)
-            write_json_lines(work / ASIDE, pages)
-
-    def described(self) -> dict[str, Any]:
-        """Return what FUNNEL says of the tasks."""
-        funnel = {**vars(self.funnel)}
-        for key in ("labels", "aside"):  # in the columns, in ASIDE
-            del funnel[key]
-        removed = {step: dict(sorted(rules.items())) for step, rules in self.funnel.removed.items()}
-        if (more := len(notes := funnel["notes"]) - NOTES) > 0:
-            funnel["notes"] = [*notes[:NOTES], f"{more:,} further notes; {ASIDE} names each page and file"]
-        encodings = dict(sorted(self.funnel.encodings.items(), key=lambda entry: -entry[1]))
-        described = {"removed": removed, "encodings": encodings, "set_aside": self.aside}
-        return {"sources": self._of_source, **funnel, **described}
 
 
 def _described(source: BuildSource) -> dict[str, Any]:

@@ -29,8 +29,7 @@ from headwater.corpus.dedup.keys import FINGERPRINT_ROW, exact_copies, first_row
 from headwater.corpus.dedup.near import ShingleFiles, candidate_pairs, choose_removed, split_pairs, write_shingles
 from headwater.corpus.filters import Step
 from headwater.corpus.folder import Document, Tally, example_of, shard_starts, size_of, write_documents
-from headwater.corpus.task_workers import ACCOUNT, TaskRunner
-from headwater.reading import read_json
+from headwater.corpus.task_workers import TaskRunner
 from headwater.storage import save_array
 
 KINDS = ("kept", "exact", "near")  # of documents: the last two are copies of earlier ones
@@ -65,10 +64,6 @@ class BuildRunner(TaskRunner):
     def shard_count(self) -> int:
         """Return the number of shards of the corpus."""
         return len(self._load("kinds", "bounds")) - 1
-
-    def account(self, phase: str, number: int = 0) -> dict[str, Any]:
-        """Return the account of a task: of a shard, the counts of each of KINDS in it; of `kinds`, as returned."""
-        return dict(read_json(self.output(phase, number) / ACCOUNT))
 
     def input_of(self, phase: str, number: int) -> str:
         """Return what a task reads, for messages."""
@@ -129,7 +124,7 @@ class BuildRunner(TaskRunner):
         return {"labels": [*labels], "clusters": clusters}
 
     def make_shard(self, number: int, work: Path) -> Tally:
-        """Write the documents of one shard that are kept; return the counts of all."""
+        """Write the documents of one shard that are kept; return the counts of each of KINDS in it."""
         begin, end = map(int, self._load("kinds", "bounds")[number : number + 2])
         kinds, starts = self._load("kinds", "kinds"), self._load("pairs", "starts").tolist()
         counts = Tally()

@@ -16,8 +16,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from itertools import count, islice
@@ -28,7 +28,7 @@ from pydantic import Field
 
 from headwater.config import Config
 from headwater.corpus.folder import Tally, merge, rank
-from headwater.corpus.task_workers import WorkerPool
+from headwater.corpus.task_workers import TaskRunner
 from headwater.corpus.web.urls import canonical_url, host_of, page_key
 from headwater.errors import DataError, HeadwaterError, resumable
 from headwater.reading import CompressedFile, ParquetTable, parse_json, read_json, sha256_of
@@ -37,7 +37,6 @@ from headwater.storage import (
     Input,
     Progress,
     Stage,
-    atomic_path,
     download,
     folder_files,
     folder_lock,
@@ -48,7 +47,6 @@ from headwater.storage import (
 
 COLUMNS = ("url", "score", "total_score", "submissions", "date", "subreddit")
 FUNNEL = "funnel.json"
-_ACCOUNT = "account.json"  # of one dump
 SHARD_LINKS = 1_000_000
 NO_TEXT_SUFFIXES = (
     *(".jpg", ".jpeg", ".png", ".gif", ".gifv", ".webp", ".bmp", ".svg", ".ico", ".tif", ".tiff"),
@@ -104,17 +102,18 @@ def gather_links(
     if stage.is_complete(progress):
         shutil.rmtree(parts, ignore_errors=True)  # of a run killed after its last step
         return dict(read_json(out / FUNNEL))
-    files: dict[Path, Path] = {}  # by the folder for the links of each
+    files: dict[str, Path] = {}  # by the name of the folder for the links of each
     for entry, path in zip(stage.inputs, paths, strict=True):
         named = json.dumps([stage.config, entry.identity])
-        files[parts / hashlib.sha256(named.encode()).hexdigest()[:16]] = path
+        files[hashlib.sha256(named.encode()).hexdigest()[:16]] = path
+    runner = _DumpRunner(parts, config, files)
     progress.start("links", unit="submissions")
     with storage_errors(stage.out):
         parts.mkdir(parents=True, exist_ok=True)
         with folder_lock(parts):
-            funnel = _sorted_dumps(parts, files, config, workers, progress)
+            funnel = _sorted_dumps(runner, workers, progress)
             with stage.write() as work:
-                result = funnel.result(_write(_merged(list(files), config.partitions), work))
+                result = funnel.result(_write(_merged(runner.parts, config.partitions), work))
                 write_json(work / FUNNEL, result)
             shutil.rmtree(parts)
     for sentence in funnel.cut:
@@ -204,85 +203,83 @@ def _submissions(dump: Path, funnel: _Funnel) -> Iterator[dict[str, Any]]:
         funnel.cut.append(file.cut)
 
 
-def _sorted_dumps(
-    parts: Path, files: Mapping[Path, Path], config: LinksConfig, workers: int, progress: Progress
-) -> _Funnel:
-    """Sort the links of each dump that is not done into partitions, in its folder; return what all dumps have.
+def _sorted_dumps(runner: _DumpRunner, workers: int, progress: Progress) -> _Funnel:
+    """Sort the links of each dump that is not done into partitions; return what all dumps have.
 
-    Removes `parts`, which has the folders, if no dump can be read or has a submission; raises DataError then.
+    Removes the runner's folder if no dump can be read or has a submission; raises DataError then.
     """
-    alone = len(files) == 1
-    missing = [(str(part), file, alone) for part, file in files.items() if not part.is_dir()]
-    total = sum(read_json(part / _ACCOUNT)["submissions"] for part in files if part.is_dir())
-    here = _dump_handler(config, lambda count: progress.advance(total + count))
+    funnel, every = _Funnel(), range(len(runner.files))
+    missing = runner.missing("dumps", len(every))
+    total = sum(runner.account("dumps", number)["submissions"] for number in every if number not in missing)
+
+    def add(phase: str, number: int) -> None:
+        nonlocal total
+        total += runner.account(phase, number)["submissions"]
+        progress.advance(total)
+
+    runner.report = lambda count: progress.advance(total + count)
     try:
-        with closing(WorkerPool(workers, _dump_handler, config)) as pool:
-            for _, count in pool.replies(missing, here, lambda request: str(request[1])):
-                total += count
-                progress.advance(total)
+        runner.run_all(workers=workers, on_done=add)
     except HeadwaterError:
-        if not any(part.is_dir() for part in files):
-            shutil.rmtree(parts)
+        if len(runner.missing("dumps", len(every))) == len(every):
+            shutil.rmtree(runner.folder)
         raise
-    funnel = _Funnel()
-    for part in files:
-        merge(vars(funnel), read_json(part / _ACCOUNT))
+    for number in every:
+        merge(vars(funnel), runner.account("dumps", number))
     if not funnel.submissions:
-        shutil.rmtree(parts)
+        shutil.rmtree(runner.folder)
         raise DataError(
-            f"{', '.join(map(str, files.values()))} contains no submissions",
+            f"{', '.join(map(str, runner.files.values()))} contains no submissions",
             expected="JSON lines with url, score and subreddit",
             repair=funnel.cut[0] if funnel.cut else "Check that these are Reddit submission dumps",
         )
     return funnel
 
 
-def _dump_handler(
-    config: LinksConfig, on_count: Callable[[int], None] = lambda count: None
-) -> Callable[[tuple[str, Path, bool]], int]:
-    """Return what does a request (folder to write, dump, whether it is the only one); returns its submissions."""
-    rules = LinkRules(config)
+@dataclass(eq=False)
+class _DumpRunner(TaskRunner):
+    """Sorts the links of dumps into partitions; `files` has each dump by the name of its folder."""
 
-    def handle(request: tuple[str, Path, bool]) -> int:
-        part, dump, alone = request
-        funnel = _Funnel()
-        with atomic_path(Path(part), folder=True) as work:
-            try:
-                _distribute(dump, work, rules, config.partitions, funnel, on_count)
-            except DataError as error:
-                if alone:
-                    raise
-                funnel.cut.append(f"Left out{' from there on' if funnel.submissions else ''}: {error}")
-            write_json(work / _ACCOUNT, vars(funnel))
-        return funnel.submissions
+    config: LinksConfig
+    files: Mapping[str, Path]
 
-    return handle
+    def phases(self) -> Iterator[tuple[str, int]]:
+        yield "dumps", len(self.files)
 
+    @property
+    def parts(self) -> list[Path]:
+        return [self.folder / name for name in self.files]
 
-def _distribute(
-    dump: Path,
-    folder: Path,
-    rules: LinkRules,
-    partitions: int,
-    funnel: _Funnel,
-    on_count: Callable[[int], None],
-) -> None:
-    """Append every link of a dump that is kept to the partition of its page."""
-    with ExitStack() as opened:
-        handles: dict[int, IO[str]] = {}
-        for submission in _submissions(dump, funnel):
-            funnel.submissions += 1
-            if funnel.submissions % 10_000 == 0:
-                on_count(funnel.submissions)
-            rule, link = rules.apply(submission)
-            if rule:
-                funnel.removed.add(rule, str(submission.get("url") or submission.get("title") or "")[:200])
-                continue
-            number = rank(0, page_key(link["url"])) % partitions
-            if number not in handles:
-                path = folder / _partition(number)
-                handles[number] = opened.enter_context(path.open("w", encoding="utf-8"))
-            handles[number].write(json.dumps(link) + "\n")
+    def output(self, phase: str, number: int) -> Path:
+        return self.parts[number]
+
+    def input_of(self, phase: str, number: int) -> str:
+        return str([*self.files.values()][number])
+
+    def make_dumps(self, number: int, work: Path) -> dict[str, Any]:
+        """Append every link of a dump that is kept to the partition of its page; return the dump's funnel."""
+        dump, funnel, rules = [*self.files.values()][number], _Funnel(), LinkRules(self.config)
+        try:
+            with ExitStack() as opened:
+                handles: dict[int, IO[str]] = {}
+                for submission in _submissions(dump, funnel):
+                    funnel.submissions += 1
+                    if funnel.submissions % 10_000 == 0:
+                        self.report(funnel.submissions)
+                    rule, link = rules.apply(submission)
+                    if rule:
+                        funnel.removed.add(rule, str(submission.get("url") or submission.get("title") or "")[:200])
+                        continue
+                    partition = rank(0, page_key(link["url"])) % self.config.partitions
+                    if partition not in handles:
+                        path = work / _partition(partition)
+                        handles[partition] = opened.enter_context(path.open("w", encoding="utf-8"))
+                    handles[partition].write(json.dumps(link) + "\n")
+        except DataError as error:
+            if len(self.files) == 1:
+                raise
+            funnel.cut.append(f"Left out{' from there on' if funnel.submissions else ''}: {error}")
+        return vars(funnel)
 
 
 def _partition(number: int) -> str:
