@@ -72,7 +72,7 @@ def checkouts(options: argparse.Namespace, folder: Path) -> None:
             )
         words: dict[str, list[float]] = defaultdict(list)
         for key, html, expected in read_readability(options.readability) if options.readability else ():
-            gold = extract_page(Page("", expected.encode(), kind="book", charset="utf-8"))  # all of its text
+            gold = extract_page(Page("", expected.encode(), kind="book", charset="utf-8")).text  # all of its text
             for which in (half_of(key), "all"):
                 words[which].append(token_f1(text_of(html), gold)[0])
         for which, scores in sorted(words.items()):
@@ -87,7 +87,7 @@ def extractors() -> dict[str, Callable[[bytes], str]]:
     from headwater.corpus import Page, extract_page
 
     return {
-        "headwater": lambda html: extract_page(Page("", html)),
+        "headwater": lambda html: extract_page(Page("", html)).text,
         "trafilatura": lambda html: trafilatura.extract(html, include_comments=False) or "",
     }
 

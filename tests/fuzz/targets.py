@@ -143,7 +143,7 @@ def html(data: bytes) -> None:
     charsets = ("", "utf-8", "utf-16", "euc-kr", "shift_jis", "latin1", "no-such", "utf-7", "idna", "hex")
     page = data[1:_HTML_BYTES]
     charset = charsets[data[0] % len(charsets)] if data else ""
-    text = extract_page(Page(name="", data=page, charset=charset))
+    text = extract_page(Page(name="", data=page, charset=charset)).text
     text.encode("utf-8", "replace")
 
 

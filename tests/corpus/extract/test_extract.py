@@ -152,7 +152,7 @@ def test_a_file_that_is_not_a_warc_is_named(tmp_path: Path) -> None:
 
 
 def test_the_main_text_of_a_page() -> None:
-    text = extract_page(Page("a", HTML.encode()))
+    text = extract_page(Page("a", HTML.encode())).text
     assert "Second paragraph, The river ran" in text
     for boilerplate in ("Copyright", "About", "var x"):
         assert boilerplate not in text
@@ -216,7 +216,7 @@ def test_a_broken_character_does_not_change_the_encoding(text: str, encoding: st
 
 def test_a_text_may_mention_a_charset() -> None:
     text = 'Write <meta charset="iso-8859-1"> in the head. Café à la carte.'
-    assert extract_page(Page("a.md", text.encode(), kind="text")) == text
+    assert extract_page(Page("a.md", text.encode(), kind="text")).text == text
 
 
 def test_pages_that_stall_or_end_the_extractor_are_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:

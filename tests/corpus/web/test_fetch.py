@@ -453,7 +453,7 @@ def test_pages_are_kept_as_they_came(tmp_path: Path, web: Any) -> None:
     urls = [web.url("a", path) for path in ("/euckr", "/packed", "/members", "/moved")]
     fetch(make_links(tmp_path, urls), tmp_path / "pages")
     pages = pages_of(tmp_path / "pages")
-    assert extract_page(pages[web.url("a", "/euckr")]) == "강물이 흐른다"
+    assert extract_page(pages[web.url("a", "/euckr")]).text == "강물이 흐른다"
     assert pages[web.url("a", "/packed")].data == b"<p>packed</p>"
     assert pages[web.url("a", "/members")].data == web.page("a", "/members")
     assert web.url("a", "/story/moved") in pages

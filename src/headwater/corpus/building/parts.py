@@ -60,8 +60,6 @@ class Extractor:
     """Extracts the texts of pages in another process, started with the first; `close` ends it."""
 
     def __init__(self, seconds: float = SECONDS) -> None:
-        with require_extra("corpus", "extracting the text of pages"):
-            import resiliparse.extract.html2text  # noqa: F401
         self.seconds = seconds
         self._pool = WorkerPool(1, page_handler)
 
@@ -71,6 +69,8 @@ class Extractor:
 
     def texts(self, pages: Iterable[tuple[str, Page]]) -> Iterator[tuple[str, Page, Extracted]]:
         """Yield (file, page, its text) in the order of the pages, some of which are read ahead."""
+        with require_extra("corpus", "extracting the text of pages"):
+            import resiliparse.extract.html2text  # noqa: F401
         waiting: deque[tuple[str, Page, float, Future[Extracted]]] = deque()
         for file, page in pages:
             seconds = self.seconds * (1 + len(page.data) // SHARE_BYTES)
@@ -106,12 +106,11 @@ class PartMaker:
     def __init__(self, config: BuildConfig, steps: Sequence[Step]) -> None:
         self._config, self._steps = config, steps
         self._hasher = MinHash() if config.near_duplicates else None
-        self._extractor: Extractor | None = None
+        self._extractor = Extractor()
 
     def close(self) -> None:
         """End the extracting process."""
-        if self._extractor is not None:
-            self._extractor.close()
+        self._extractor.close()
 
     def fill(self, task: BuildTask, work: Path, report: Callable[[int], None]) -> dict[str, Any]:
         """Do a task in the folder `work` and return its account; `report` how many documents were read."""
@@ -187,8 +186,6 @@ class PartMaker:
 
     def _extracted(self, files: Iterable[tuple[str, Path]], task: BuildTask, funnel: Funnel) -> Iterator[Document]:
         """Stream the documents of files of pages."""
-        if self._extractor is None:
-            self._extractor = Extractor()
         for name, page, extracted in self._extractor.texts(_pages(files, task, funnel)):
             if extracted.encoding:
                 merge(funnel.encodings, {extracted.encoding: 1})

@@ -49,16 +49,8 @@ class Extracted(NamedTuple):
     left_out: Mapping[str, int] = {}
 
 
-def extract_page(page: Page) -> str:
-    """Return the text of a page, extracted in this process; empty if it has none.
-
-    Raises DataError if the encoding of the page cannot be decided.
-    """
-    return extract(page).text
-
-
-def extract(page: Page) -> Extracted:
-    """Return the text of a page; raises UndecidedError."""
+def extract_page(page: Page) -> Extracted:
+    """Return the text of a page, extracted in this process; raises DataError if its encoding cannot be decided."""
     decoded = decode_page(page.data, page.charset, is_html=page.kind == "html")
     encoding = decoded.encoding + (f" (declared {decoded.contradicts})" if decoded.contradicts else "")
     if page.kind == "html":
@@ -123,13 +115,13 @@ TIMER: int = getattr(signal, "SIGPROF", 0)
 def page_handler() -> Callable[[tuple[Page, float]], Extracted]:
     """Return what the extracting process does with a page and its processor time."""
     _limit_memory()
-    extract(Page(name="", data=b"<p>load all that is needed</p>"))
+    extract_page(Page(name="", data=b"<p>load all that is needed</p>"))
 
     def handle(request: tuple[Page, float]) -> Extracted:
         page, seconds = request
         _set_timer(seconds)
         try:
-            extracted = extract(page)
+            extracted = extract_page(page)
             return extracted._replace(text=extracted.text.encode("utf-8", "replace").decode())
         except UndecidedError as error:
             return Extracted(reason=error.seen)
