@@ -586,6 +586,8 @@ def test_a_folder_that_a_file_manager_opened_is_empty(tmp_path: Path, grows: boo
 
 
 def test_caches_of_a_saved_data_set_are_no_texts(tmp_path: Path) -> None:
-    for name in ("data-00000-of-00001.arrow", "cache-0f1e.arrow", "state.json"):
+    for name in ("data-00000-of-00001.arrow", "cache-0f1e.arrow", "state.json", "cache-notes.txt"):
         (tmp_path / name).write_bytes(b"x")
-    assert [path.name for path in user_files(tmp_path)[0]] == ["data-00000-of-00001.arrow"]
+    files, left_out = user_files(tmp_path)
+    assert [path.name for path in files] == ["cache-notes.txt", "data-00000-of-00001.arrow"]
+    assert [path.name for path in left_out] == ["cache-0f1e.arrow", "state.json"]

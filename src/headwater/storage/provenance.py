@@ -242,7 +242,7 @@ def user_files(folder: Path) -> tuple[list[Path], list[Path]]:
             is_saved = any(p.suffix == ".arrow" or p.name == _SAVED[0] for p in inner)
             waiting += [(p, is_saved) for p in sorted(inner, reverse=True)]
         elif path.is_file():
-            is_own = is_saved and (path.name in _SAVED or path.name.startswith("cache-"))
+            is_own = is_saved and (path.name in _SAVED or path.match("cache-*.arrow"))
             (others if is_own else files).append(path)
         elif path.is_symlink() or path.is_dir():
             others.append(path)
