@@ -241,8 +241,8 @@ def test_two_tasks_of_one_file_are_two_tables(world: Path) -> None:
     found = read_content([world / "tuned", world / "scored", world / "scratch"])
     rows = {title: [row.model for row in rows] for title, rows in found.fine_tuned}
     assert rows == {
-        "text.txt (classify): accuracy on rows split off by seed 1": ["tuned", "scratch", ""],
-        "text.txt (regress): pearson on rows split off by seed 1": ["scored"],
+        "corpus/text.txt (classify): accuracy on rows split off by seed 1": ["tuned", "scratch", ""],
+        "corpus/text.txt (regress): pearson on rows split off by seed 1": ["scored"],
     }
 
 

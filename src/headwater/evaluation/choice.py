@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 from headwater.errors import DataError
@@ -27,7 +28,7 @@ from headwater.reading import open_table
 
 Scoring = Literal["total", "mean", "per-character", "gain"]
 # Of each way of scoring: what `summary` says of it.
-_SUMMARIES: Mapping[Scoring, str] = {
+SUMMARIES: Mapping[Scoring, str] = {
     "total": "log-probability",
     "mean": "mean token log-probability",
     "per-character": "log-probability per character",
@@ -47,7 +48,6 @@ class Choice(Task):
 
     scoring: see the module. ask: by default each answer after the context.
     separator: the text between the two, a space by default.
-    chance: the accuracy of random guessing; None computes it from the number of answers of each example.
     cut: whether the end of an answer that is longer than the model's context is cut.
     """
 
@@ -62,12 +62,11 @@ class Choice(Task):
         summary: str,
         ask: Ask | None = None,
         separator: str = " ",
-        chance: float | None = None,
         cut: bool = False,
     ) -> None:
         self.benchmark, self.protocol, self.summary = benchmark, protocol, summary
         self.scoring, self.sources = scoring, (source,)
-        self.metrics = (Metric("accuracy", chance=chance),)
+        self.metrics = (Metric("accuracy"),)
         self._questions, self._ask, self._separator = questions, ask or self._answers, separator
         self._cut = cut
 
@@ -90,11 +89,9 @@ class Choice(Task):
             requests += [encoder.after_start(ids) for ids in alone]
         return requests
 
-    def chance(self, metric: str, examples: Sequence[Example]) -> float | None:
-        """Return the value of random guessing: that of the set, or the mean over its examples."""
-        if (chance := super().chance(metric, examples)) is not None:
-            return chance
-        return sum(1 / len(example.content["answers"]) for example in examples) / len(examples)
+    def chance(self, metric: str, examples: Sequence[Example]) -> float:
+        """Return the accuracy of random guessing, the mean over the examples."""
+        return fmean(1 / len(example.content["answers"]) for example in examples)
 
     def score(self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder) -> dict[str, Any]:
         """Return whether the chosen answer, the first one with the largest value, is the right one."""
@@ -157,7 +154,7 @@ class ChoiceFile(TaskFile):
                 scoring,
                 self._questions,
                 source,
-                summary=f"{self.summary}, by {_SUMMARIES[scoring]}",
+                summary=f"{self.summary}, by {SUMMARIES[scoring]}",
                 separator=self.separator,
                 cut=True,
             )

@@ -8,9 +8,12 @@ Colours are style-sheet classes. Texts are escaped.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
+
+import numpy as np
 
 Point = tuple[float, float]
 
@@ -72,7 +75,8 @@ def _chart(series: Sequence[Series], x_label: str, y_label: str, name: str, widt
     x_span = (min(0.0, *xs), max(xs) or 1.0)
     margin = (max(ys) - min(ys)) * 0.05 or 1.0
     y_span = (min(ys) - margin, max(ys) + margin)
-    x, y = _scale(x_span, (_LEFT, width - _RIGHT)), _scale(y_span, (height - _BOTTOM, _TOP))
+    x = partial(np.interp, xp=x_span, fp=(_LEFT, width - _RIGHT))
+    y = partial(np.interp, xp=y_span, fp=(height - _BOTTOM, _TOP))
     parts = []
     for tick in ticks(*y_span, 5) if max(ys) > min(ys) else ys[:1]:
         at = f"{y(tick):.1f}"
@@ -85,13 +89,13 @@ def _chart(series: Sequence[Series], x_label: str, y_label: str, name: str, widt
     parts.append(
         f'<text class="label" x="{width - _RIGHT}" y="{height - 4}" text-anchor="end">{escape(x_label)}</text>'
     )
-    for number, one in enumerate(series):
-        places = [(f"{x(px):.1f}", f"{y(py):.1f}") for px, py in one.points]
-        path = " ".join(f"{px},{py}" for px, py in places)
-        if len(places) > _FEWEST_OF_A_LINE:
+    for number, line in enumerate(series):
+        drawn = [(f"{x(px):.1f}", f"{y(py):.1f}") for px, py in line.points]
+        path = " ".join(f"{px},{py}" for px, py in drawn)
+        if len(drawn) > _FEWEST_OF_A_LINE:
             parts.append(f'<polyline class="series s{number % 6}" points="{path}"/>')
-        if one.marked or len(places) <= _FEWEST_OF_A_LINE:
-            parts += [f'<circle class="point s{number % 6}" cx="{px}" cy="{py}" r="3"/>' for px, py in places]
+        if line.marked or len(drawn) <= _FEWEST_OF_A_LINE:
+            parts += [f'<circle class="point s{number % 6}" cx="{px}" cy="{py}" r="3"/>' for px, py in drawn]
     title = f"{y_label} over {x_label}: " + "; ".join(
         f"{s.name} from {s.points[0][1]:.3g} to {s.points[-1][1]:.3g}" for s in series
     )
@@ -99,13 +103,3 @@ def _chart(series: Sequence[Series], x_label: str, y_label: str, name: str, widt
         f'<svg class="chart {name}" viewBox="0 0 {width} {height}" role="img" '
         f'aria-label="{escape(title)}">{"".join(parts)}</svg>'
     )
-
-
-def _scale(source: Point, target: Point) -> Callable[[float], float]:
-    """Return the linear map from one interval to another."""
-
-    def scaled(value: float) -> float:
-        share = (value - source[0]) / (source[1] - source[0]) if source[1] > source[0] else 0.5
-        return target[0] + share * (target[1] - target[0])
-
-    return scaled

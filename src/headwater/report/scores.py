@@ -14,10 +14,9 @@ from headwater import shipped
 from headwater.display import counted, counted_examples
 from headwater.intervals import of_score
 from headwater.reading import intact_json_lines, read_json
-from headwater.storage import Input, Manifest, has_manifest, read_manifest
+from headwater.storage import Manifest
 
 EXPONENT_FROM = 1e9  # larger numbers, such as a random model's perplexity, are shown with an exponent
-_SCRATCH = "from scratch"
 
 
 @dataclass(frozen=True)
@@ -156,14 +155,15 @@ def read_fine_tuned(models: Sequence[tuple[Path, Manifest]]) -> list[tuple[str, 
         task, metric = _task_name(metrics), str(metrics["metric"])
         measured, identity = _validation_rows(path, manifest, metrics)
         group = (train.identity if train else str(path), task, metric, identity)
-        _, rows = tables.setdefault(group, (f"{_task_title(path, train, task)}: {metric} on {measured}", []))
+        name = f"{_file_name(train.path_from(path))} ({task})" if train else task
+        _, rows = tables.setdefault(group, (f"{name}: {metric} on {measured}", []))
         rows.append(_tuned_row(path, manifest, metrics))
         if baseline := metrics.get("baseline"):
             row = _baseline_row(rows[-1], baseline)
             if row not in rows:  # models with the same rows have the same baseline
                 rows.append(row)
     return [
-        (title, sorted(rows, key=lambda one: (one.is_baseline, one.is_scratch, one.model)))
+        (title, sorted(rows, key=lambda row: (row.is_baseline, row.is_scratch, row.model)))
         for title, rows in tables.values()
     ]
 
@@ -177,10 +177,9 @@ def _task_name(metrics: Mapping[str, Any]) -> str:
 
 def _tuned_row(path: Path, manifest: Manifest, metrics: Mapping[str, Any]) -> ScoreRow:
     scratch, is_accuracy = bool(manifest.config.get("from_scratch")), metrics["metric"] == "accuracy"
-    start = "from the pre-trained weights"
     low, high = metrics["interval"]
     return ScoreRow(
-        name=_SCRATCH if scratch else start,
+        name="from scratch" if scratch else "from the pre-trained weights",
         metric=str(metrics["metric"]),
         value=float(metrics["value"]),
         low=low,
@@ -201,25 +200,15 @@ def _baseline_row(tuned: ScoreRow, baseline: Mapping[str, Any]) -> ScoreRow:
 
 def _validation_rows(path: Path, manifest: Manifest, metrics: Mapping[str, Any]) -> tuple[str, str]:
     """Return which rows measured a fine-tuned model, in words and as an identity: a file, or a split by seed."""
-    given = next((entry for entry in manifest.inputs if entry.role == "validation"), None)
-    if given is not None:
-        return given.path_from(path).name, given.identity
-    share = manifest.config.get("validation_share")
+    file = next((entry for entry in manifest.inputs if entry.role == "validation"), None)
+    if file is not None:
+        return file.path_from(path).name, file.identity
     seed = "" if manifest.seed is None else f" by seed {manifest.seed}"
     words = "all rows by cross-validation" if metrics.get("cross_validated") else "rows split off"
-    # A model that is trained further measures no row that it was trained on: the split is another one.
     rows = [line.get("row") for line in intact_json_lines(path / "predictions-validation.jsonl")]
-    return f"{words}{seed}", f"{words} {share} {manifest.seed} {rows}"
+    return f"{words}{seed}", f"{words}{seed} {rows}"
 
 
-def _task_title(path: Path, train: Input | None, task: str) -> str:
-    """Return a title such as `package (classify)`: the task of the labels folder, or the file's name."""
-    if train is None:
-        return task
-    source = train.path_from(path)
-    folder = source if has_manifest(source) else source.parent
-    if has_manifest(folder):
-        named = read_manifest(folder).config.get("task")
-        if named:
-            return f"{named} ({task})"
-    return f"{source.name} ({task})"
+def _file_name(path: Path) -> str:
+    """Return the name of a file with that of its folder, such as `source/train.jsonl`."""
+    return f"{path.parent.name}/{path.name}"

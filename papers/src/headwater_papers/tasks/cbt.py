@@ -49,7 +49,6 @@ class ChildrensBooks(Choice):
             Source("validation", names=names, where="Facebook's CBTest.tgz, research.fb.com/projects/babi"),
             summary=f"an omitted word ({omitted}), with the rest of its sentence, {form} text",
             ask=candidates_in_place,
-            chance=1 / _CANDIDATES,
         )
         self._detokenizer, self._joined = detokenizer, joined
 
@@ -59,7 +58,8 @@ class ChildrensBooks(Choice):
         for context, query, answer, candidates in read_stories(path):
             filled = [self._written([*context, query.replace(BLANK, candidate)]) for candidate in candidates]
             before = self._written([*context, query.partition(BLANK)[0].rstrip()])
-            content = {"before": before, "filled": filled, "label": candidates.index(answer)}
+            label = candidates.index(answer)
+            content = {"before": before, "filled": filled, "answers": candidates, "label": label}
             rows.append((content, " ".join([*context, query.replace(BLANK, answer)])))
         return numbered(rows)
 

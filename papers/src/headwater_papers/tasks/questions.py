@@ -34,7 +34,6 @@ def _race(part: str, questions: str, *names: str) -> Choice:
         Source("test", names=names, where="RACE, cs.cmu.edu/~glai1/data/race"),
         summary=f"the answer to a question on a text ({questions}), by mean token log-probability",
         separator="\n",
-        chance=1 / 4,
     )
 
 
@@ -50,6 +49,5 @@ TASKS = [
         partial(_questions, " "),
         Source("test", names=("cloze_test_test__spring2016.csv",), where="cs.rochester.edu/nlp/rocstories"),
         summary="the right ending of a story, by mean token log-probability",
-        chance=1 / 2,
     ),
 ]

@@ -55,7 +55,6 @@ def _sentiment(protocol: str, summary: str, *, whole_word: bool) -> Choice:
         ),
         summary=summary,
         ask=partial(label_words, whole_word),
-        chance=0.5,
     )
 
 
@@ -66,7 +65,8 @@ def _sentences(path: Path) -> list[Example]:
     named = {text, "label"} <= set(header)
     rows = _rows(path, header if named else (text, "label"), skipped=int(named))
     return numbered(
-        ({"sentence": row[text].strip(), "label": _label(row["label"], path)}, row[text]) for row in rows
+        ({"sentence": row[text].strip(), "answers": _LABELS, "label": _label(row["label"], path)}, row[text])
+        for row in rows
     )
 
 

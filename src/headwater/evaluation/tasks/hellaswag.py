@@ -12,16 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headwater.evaluation.choice import Choice, Scoring
+from headwater.evaluation.choice import SUMMARIES, Choice, Scoring
 from headwater.evaluation.data_files import Source, read_json_rows
 from headwater.evaluation.protocols import Example, numbered
 
 ENDINGS = 4
 _BRACKETS = re.compile(r"\[.*?\]")
-_SUMMARIES: Mapping[Scoring, str] = {
-    "total": "the log-probability of each ending",
-    "per-character": "the log-probability of each ending, divided by its characters",
-}
 
 
 def _endings(path: Path) -> list[Example]:
@@ -55,8 +51,7 @@ def _hellaswag(scoring: Scoring) -> Choice:
         Source(
             "validation", names=("hellaswag_val.jsonl",), where="hellaswag_val.jsonl, github.com/rowanz/hellaswag"
         ),
-        summary=f"the right one of four endings, as in lm-evaluation-harness, by {_SUMMARIES[scoring]}",
-        chance=1 / ENDINGS,
+        summary=f"the right one of four endings, as in lm-evaluation-harness, by {SUMMARIES[scoring]}",
     )
 
 
