@@ -97,7 +97,7 @@ def evaluate(
         progress=terminal_progress(),
     )
     emit({"out": str(out), **results.to_dict()}, as_json=as_json, text="\n".join([f"{out}:", *_lines(results)]))
-    if unscored := results.without_score({one: [task.protocol for task in select([one])] for one in names}):
+    if unscored := results.without_score({name: [task.protocol for task in select([name])] for name in names}):
         raise ResourceError(
             f"{', '.join(unscored)}: no score, for the reason above; {out} has the other scores",
             repair=f"Remove {out} and run the same command again: it has the answers that were computed",

@@ -62,7 +62,7 @@ def compare(a: Path, b: Path, progress: Progress = SILENT) -> list[Difference]:
             left_out[f"{protocol} {metric}"] = "the tokenizers lose different shares of the text"
         else:
             differences.append(difference)
-    reasons = [f"{what}: {why}" for what, why in left_out.items()]
+    reasons = [f"{name}: {why}" for name, why in left_out.items()]
     if not differences:
         why = f"; {'; '.join(reasons)}" if reasons else ""
         raise MismatchError(

@@ -122,7 +122,7 @@ class Perplexity(Task):
         nats, units = ([float(record[key]) for record in records] for key in ("nats", "units"))
         tokens = sum(record["tokens"] for record in records)
         details = {"units": round(math.fsum(units)), "tokens": tokens, "nats per token": math.fsum(nats) / tokens}
-        amounts = nats if self.unit == "word" else [one / math.log(2) for one in nats]
+        amounts = nats if self.unit == "word" else [value / math.log(2) for value in nats]
         return [Figure.ratio(self.metrics[0].name, amounts, units, **details)]
 
     def details(

@@ -93,7 +93,7 @@ def _records(
             share = {"overlap": shares[example.id]} if example.id in shares else {}
             record = {"id": example.id} | task.score(example, answers, runner.encoder)
             if write is not None:
-                stored = {"answers": [_stored(one) for one in answers], "example": _readable(example)}
+                stored = {"answers": [_stored(answer) for answer in answers], "example": _readable(example)}
                 write(record | stored | share)
             records.append(record | share)
         progress.advance(len(records) + len(reasons))
@@ -220,8 +220,8 @@ def _groups(
         try:
             requests = task.requests(example, encoder)
         except (DataError, *MALFORMED) as error:
-            what = str(error) if isinstance(error, DataError) else f"{type(error).__name__}: {error}"
-            reasons.append(f"example {example.id}: {what}")
+            reason = str(error) if isinstance(error, DataError) else f"{type(error).__name__}: {error}"
+            reasons.append(f"example {example.id}: {reason}")
             continue
         group.append((example, requests))
         size += max(1, len(requests))

@@ -49,11 +49,11 @@ def step_of(name: str) -> int | None:
 
 
 def _of_step(run: Path, name: str) -> Path:
-    step, there = step_of(name), list_checkpoints(run)
-    for path in there:
+    step, checkpoints = step_of(name), list_checkpoints(run)
+    for path in checkpoints:
         if step_of(path.name) == step:
             return path
-    steps = ", ".join(f"{step_of(path.name):,}" for path in there) or "none"
+    steps = ", ".join(f"{step_of(path.name):,}" for path in checkpoints) or "none"
     raise FolderError(
         f"{run} has no checkpoint of update {name}", expected=f"one of {steps}", repair="Choose one of these"
     )

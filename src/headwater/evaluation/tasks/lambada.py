@@ -20,7 +20,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from headwater.evaluation.config import EvaluateConfig
 from headwater.evaluation.data_files import Source, read_json_rows, text_of
@@ -174,6 +174,4 @@ def _detokenized(line: str) -> str:
     return f"{LAMBADA.detokenize(context)} {word}"
 
 
-SCORINGS: tuple[Scoring, ...] = ("last-token", "whole-word", "whole-word.stop-words")
-TEXTS: tuple[Text, ...] = ("openai", "original", "original.detokenized")
-TASKS = [Lambada(text, scoring) for text in TEXTS for scoring in SCORINGS]
+TASKS = [Lambada(text, scoring) for text in get_args(Text) for scoring in get_args(Scoring)]
