@@ -12,7 +12,7 @@ import shlex
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -302,13 +302,17 @@ def choose_recipe(
 
 
 def choose_prompts(corpus: Path) -> list[str]:
-    """Return evenly spaced beginnings of held-out documents, or of paragraphs if there are few documents."""
+    """Return evenly spaced beginnings of held-out documents; of few documents, of the paragraphs of each."""
     held_out = [document.text for part, document in split(corpus, VALIDATION) if part == "validation"]
+    groups = [held_out]
     if len(held_out) < SAMPLE_PROMPTS:
-        paragraphs = (list(filter(str.strip, text.split("\n\n")[1:])) or [text] for text in held_out)
-        held_out = list(chain.from_iterable(paragraphs))
-    beginnings = list(dict.fromkeys(filter(None, map(_beginning, held_out))))
-    return beginnings[:: max(1, len(beginnings) // SAMPLE_PROMPTS)][:SAMPLE_PROMPTS]
+        groups = [list(filter(str.strip, text.split("\n\n")[1:])) or [text] for text in held_out]
+    each, chosen = math.ceil(SAMPLE_PROMPTS / len(groups)), []
+    for texts in groups:
+        beginnings = list(dict.fromkeys(filter(None, map(_beginning, texts))))
+        chosen.append(beginnings[:: max(1, len(beginnings) // each)][:each])
+    prompts = filter(None, chain.from_iterable(zip_longest(*chosen)))
+    return list(dict.fromkeys(prompts))[:SAMPLE_PROMPTS]
 
 
 def _beginning(text: str) -> str:
