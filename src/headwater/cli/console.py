@@ -70,9 +70,6 @@ NamedColumns = Annotated[
         metavar="ROLE=COLUMN",
     ),
 ]
-TokenizerDownload = Annotated[
-    bool, typer.Option("--download", help="Download a tokenizer that is not on this machine.")
-]
 Limit = Annotated[int | None, typer.Option("--limit", help="Use only the first N items.", min=1, max=MOST_ROWS)]
 
 
@@ -129,11 +126,9 @@ def refuse_unused(context: typer.Context, what: str, *parameters: str) -> None:
 
 
 def read_stdin() -> str:
-    """Return all of stdin as text; raise DataError if it is not UTF-8, UsageError if it is closed."""
+    """Return all of stdin as text; raise DataError if it is not UTF-8."""
     from headwater.reading import decode_text
 
-    if sys.stdin is None:
-        raise UsageError("stdin is closed", expected="the text", repair="Pipe the text into the command")
     return decode_text(sys.stdin.buffer.read(), Path("stdin"))
 
 

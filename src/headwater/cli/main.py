@@ -157,17 +157,14 @@ def overview() -> str:
     texts = {name: plugin.summary for name, plugin in plugins().items()} | COMMANDS
     width = max(map(len, texts))
     lines = [f"  {name.ljust(width)}  {texts[name]}" for name in COMMANDS | plugins()]
-    options = {
-        "--version": "Print the version.",
-        "--debug": "Show tracebacks.",
-    }
     return (
         "Usage: headwater COMMAND [OPTIONS]\n\n"
         "GPT-1 and GPT-2 from raw text to a served model.\n\n"
         "Commands:\n" + "\n".join(lines) + "\n\n"
         "Options:\n"
-        + "\n".join(f"  {name.ljust(10)}  {text}" for name, text in options.items())
-        + "\n\nRun `headwater COMMAND --help` for the options of a command. Start with: headwater quickstart"
+        "  --version   Print the version.\n"
+        "  --debug     Show tracebacks.\n\n"
+        "Run `headwater COMMAND --help` for the options of a command. Start with: headwater quickstart"
     )
 
 

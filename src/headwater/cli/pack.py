@@ -9,8 +9,8 @@ import typer
 
 from headwater.cli.console import (
     AsJson,
+    Download,
     Out,
-    TokenizerDownload,
     emit,
     fetch_tokenizer,
     refuse_unused,
@@ -33,7 +33,7 @@ def pack(
     address: Annotated[
         str, typer.Option(help="Address of the Ray cluster; by default one is started on this machine.")
     ] = "",
-    download: TokenizerDownload = False,
+    download: Download = False,
     as_json: AsJson = False,
 ) -> None:
     """Encode a corpus into a training part and a held-out part."""

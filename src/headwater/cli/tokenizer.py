@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from headwater.cli.console import AsJson, Out, TokenizerDownload, emit, read_stdin, terminal_progress
+from headwater.cli.console import AsJson, Download, Out, emit, read_stdin, terminal_progress
 from headwater.storage import say
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def encode(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text; - reads stdin.")],
     tokenizer: Named = "gpt2",
     allow_special: AllowSpecial = False,
-    download: TokenizerDownload = False,
+    download: Download = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the token ids of a text."""
@@ -87,7 +87,7 @@ def decode(
         str, typer.Argument(metavar="IDS", help="Token ids, separated by spaces or commas; - reads stdin.")
     ],
     tokenizer: Named = "gpt2",
-    download: TokenizerDownload = False,
+    download: Download = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the text of token ids."""
@@ -111,7 +111,7 @@ def compare(
     first: Annotated[str, typer.Argument(metavar="A", help=_NAMES)],
     second: Annotated[str, typer.Argument(metavar="B", help="The other tokenizer.")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="UTF-8 text to compare them on.")],
-    download: TokenizerDownload = False,
+    download: Download = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare two tokenizers on a text: bytes a token, split words, unused tokens."""

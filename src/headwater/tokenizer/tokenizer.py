@@ -371,8 +371,7 @@ def train_tokenizer(
         if skipped := sum(map(len, user_files(path))) - len(files[path]):
             progress.note(f"{path}: skipped {counted(skipped, 'item')} other than plain-text files")
     with stage.write() as work:
-        learned = learn_vocabulary(paths, kind, vocab_size, special_tokens, progress=progress)
-        tokenizer = Tokenizer(learned)
+        tokenizer = Tokenizer.train(paths, kind, vocab_size, special_tokens, progress)
         tokenizer.save(work)
     return tokenizer
 

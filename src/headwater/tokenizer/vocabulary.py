@@ -168,7 +168,13 @@ def assemble(
     names = {*TASK_TOKENS, *added} | ({END_OF_TEXT} if kind == "gpt2" else set())
     ids = {**vocab, **added}
     special = [name for name in names if name in ids and (kind == "gpt2" or name != UNKNOWN)]
-    tokens = in_order(ids, vocabulary_file)
+    by_id = {index: token for token, index in ids.items() if token and type(index) is int}
+    if (unused := next((index for index in range(len(ids)) if index not in by_id), None)) is not None:
+        raise DataError(
+            f"the tokenizer of {vocabulary_file} has no token with the id {unused}",
+            expected=f"{len(ids):,} tokens with the ids 0 to {len(ids) - 1}, each once",
+        )
+    tokens = [by_id[index] for index in range(len(ids))]
     alphabet = set(BYTE_CHARACTERS)
     if kind == "gpt1":
         alphabet = {t for t in ids if len(t.removesuffix(WORD_END)) == 1} | {UNKNOWN, NEWLINE, WORD_END}
@@ -190,38 +196,19 @@ def assemble(
                 expected="a merge for every token; the file may have been cut short",
                 repair=f"Get {merges_file} again",
             )
-    missing = [token for token in (BYTE_CHARACTERS if kind == "gpt2" else (UNKNOWN,)) if token not in ids]
-    if missing:
-        raise DataError(
-            f"{vocabulary_file} lacks {missing[0]}",
-            expected=f"the 256 bytes of GPT-2's vocabulary, or {UNKNOWN} with the characters of GPT-1's",
-        )
+    if kind == "gpt1" and UNKNOWN not in ids:
+        raise DataError(f"{vocabulary_file} lacks {UNKNOWN}", expected="a token for unknown characters")
     specials = {name: ids[name] for name in sorted(special, key=ids.__getitem__)}
     return Vocabulary(kind, tuple(tokens), tuple(merges), specials)
-
-
-def in_order(ids: Mapping[str, int], name: Path) -> list[str]:
-    """Return the tokens by id; raise DataError unless each is text and they have the ids from 0, each once."""
-    tokens = {index: token for token, index in ids.items() if token and type(index) is int}
-    missing = next((index for index in range(len(ids)) if index not in tokens), None)
-    if missing is not None:
-        raise DataError(
-            f"the tokenizer of {name} has no token with the id {missing}",
-            expected=f"{len(ids):,} tokens with the ids 0 to {len(ids) - 1}, each once",
-        )
-    return [tokens[index] for index in range(len(ids))]
-
-
-def join_surrogates(text: str) -> str:
-    """Join the two halves of each surrogate pair, which are one character; keep lone surrogates."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def as_unicode(texts: Sequence[str]) -> list[str]:
     """Return the texts with surrogate pairs joined; raise DataError for a lone surrogate, which has no bytes."""
     unicode: list[str] = []
     for number, text in enumerate(texts, 1):
-        joined = text if text.isascii() or not _SURROGATE.search(text) else join_surrogates(text)
+        joined = text
+        if not text.isascii() and _SURROGATE.search(text):
+            joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
         if joined is not text and (lone := _SURROGATE.search(joined)) is not None:
             which = f"text {number} of {len(texts)}" if len(texts) > 1 else "the text"
             code = ord(lone[0])
