@@ -65,8 +65,8 @@ NamedColumns = Annotated[
     list[str] | None,
     typer.Option(
         "--column",
-        help="A column that is not found by its name, such as text=review, premise=, hypothesis=, context=, "
-        "question=, label=, or answers=first,second. Repeatable.",
+        help="Name the column of a role, such as text=review. Roles: text, premise, hypothesis, context, "
+        "question, label, and answers=first,second. Repeatable.",
         metavar="ROLE=COLUMN",
     ),
 ]

@@ -53,7 +53,7 @@ def build(
     keys: Annotated[bool, BUILD_KEYS] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Gather sources into a corpus, one Parquet row a document, by the rules of a recipe."""
+    """Gather sources into a corpus, one Parquet row per document, by the rules of a recipe."""
     from headwater.config import parse_settings
     from headwater.corpus import build_corpus, load_recipe, read_funnel
 
@@ -104,7 +104,7 @@ def fetch(
     keys: Annotated[bool, FETCH_KEYS] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch links politely and keep the pages as WARC. Uses the network. Run again to resume."""
+    """Fetch links and write the pages as WARC. Obeys robots.txt; uses the network; run it again to resume."""
     from headwater.config import parse_settings
     from headwater.corpus import FetchConfig, fetch_links
 
@@ -138,7 +138,7 @@ def overlap(
     own: Annotated[
         list[Path] | None,
         typer.Option(
-            "--test-train", help="The test set's own training part, one for each --test, in the same order."
+            "--test-train", help="The training part of a test set: one for each --test, in the same order."
         ),
     ] = None,
     words: Annotated[int, typer.Option(help="Words in an n-gram.", min=1)] = 8,
@@ -174,7 +174,7 @@ def _funnel_text(heading: str, funnel: dict[str, Any]) -> str:
     if replaced := funnel.get("replaced"):
         lines.append(f"  with U+FFFD, in place of lost characters: {counted(replaced, 'document')}")
     if composed := funnel.get("composed"):
-        lines.append(f"  brought into Unicode's composed form (NFC): {counted(composed, 'document')}")
+        lines.append(f"  changed to Unicode's composed form (NFC): {counted(composed, 'document')}")
     if funnel["set_aside"]:
         lines.append(f"  set aside: {funnel['set_aside']:,} (set-aside.jsonl names each page or file and why)")
     return "\n".join(lines)
@@ -188,7 +188,7 @@ def _stats_text(corpus: Path, figures: dict[str, Any]) -> str:
         f"  characters  {figures['characters']:,}",
     ]
     lengths = ", ".join(f"{name} {value:,}" for name, value in figures["characters_per_document"].items())
-    lines.append(f"  characters a document: {lengths}")
+    lines.append(f"  characters per document: {lengths}")
     lines.append(f"  the string <UNK>: {figures['unknown']:,} times")
     for name, summary in figures["counts"].items():
         if summary["distinct"] is None:

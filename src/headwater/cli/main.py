@@ -35,9 +35,9 @@ WrongUse: Any = typer.BadParameter.__mro__[1]
 # Command -> one-line help, in the order of the flow. The module of this name has a group `app`, or a function
 # with the name of the command. Other distributions add commands: see `plugins`.
 COMMANDS = {
-    "quickstart": "The whole flow on local text: a model and a report in minutes.",
+    "quickstart": "Train a model on local text and write a report, in minutes.",
     "corpus": "Gather text into a corpus, or inspect one.",
-    "tokenizer": "Train a tokenizer; encode, decode, compare.",
+    "tokenizer": "Train a tokenizer, encode and decode with it, or compare two.",
     "pack": "Turn a corpus into the token stream that training reads.",
     "pretrain": "Train a language model on packed tokens.",
     "generate": "Continue a text.",
@@ -48,7 +48,7 @@ COMMANDS = {
     "convert": "Convert between OpenAI's, Hugging Face's and other model files.",
     "report": "Join runs and results into one HTML page.",
     "lineage": "Print what a folder was made from, back to its sources.",
-    "doctor": "Describe this machine.",
+    "doctor": "Print what this machine offers to Headwater.",
 }
 
 _NO_MEMORY = re.compile("can't allocate memory|out of memory")  # what PyTorch's allocators say

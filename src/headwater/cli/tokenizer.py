@@ -1,4 +1,4 @@
-"""`headwater tokenizer`: train one; encode and decode with one; compare two."""
+"""`headwater tokenizer`: train a tokenizer, encode and decode with it, or compare two."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from headwater.storage import say
 if TYPE_CHECKING:
     from headwater.tokenizer import Comparison
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Train a tokenizer; encode, decode, compare.")
+_HELP = "Train a tokenizer, encode and decode with it, or compare two."
+app = typer.Typer(add_completion=False, no_args_is_help=True, help=_HELP)
 
 _NAMES = "gpt2, gpt1, a tokenizer folder, a shipped model or a hub name."
 Named = Annotated[str, typer.Option("--tokenizer", help=_NAMES)]
 AllowSpecial = Annotated[
-    bool, typer.Option("--allow-special", help="Encode special tokens in the text as such, not as plain text.")
+    bool,
+    typer.Option("--allow-special", help="Encode the name of a special token as that token, not as plain text."),
 ]
 
 
 @app.command()
 def train(
     sources: Annotated[
-        list[Path], typer.Argument(metavar="SOURCE…", help="A corpus folder, a text file, a folder of text files.")
+        list[Path], typer.Argument(metavar="SOURCE…", help="Corpus folders, text files or folders of text files.")
     ],
     out: Out,
     kind: Annotated[
@@ -37,7 +39,7 @@ def train(
     vocab_size: Annotated[
         int, typer.Option(help="Size of the vocabulary, special tokens included.", min=1)
     ] = 32_000,
-    special: Annotated[list[str] | None, typer.Option(help="A special token of your own. Repeatable.")] = None,
+    special: Annotated[list[str] | None, typer.Option(help="Add a special token. Repeatable.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn a vocabulary from text and write it as a tokenizer folder."""
@@ -114,7 +116,7 @@ def compare(
     download: Download = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two tokenizers on a text: bytes a token, split words, unused tokens."""
+    """Compare two tokenizers on a text: bytes per token, split words, unused tokens."""
     from headwater.reading import read_text
     from headwater.tokenizer import Tokenizer
     from headwater.tokenizer import compare as measure
@@ -132,7 +134,7 @@ def _table(comparisons: list[Comparison]) -> Iterator[str]:
     rows: list[tuple[str, list[str]]] = [
         ("vocabulary", [f"{c.vocabulary_size:,}" for c in comparisons]),
         ("tokens", [f"{c.tokens:,}" for c in comparisons]),
-        ("bytes a token", [f"{c.bytes_per_token:.3f}" for c in comparisons]),
+        ("bytes per token", [f"{c.bytes_per_token:.3f}" for c in comparisons]),
         ("words split", [f"{c.split_share:.1%}" for c in comparisons]),
         ("vocabulary never used", [f"{c.unused_share:.1%}" for c in comparisons]),
     ]
