@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from safetensors.torch import load_file
 
 from headwater.errors import Interrupted
 from headwater.model import Backend, build_model, transformer
+from headwater.model.io import weights
 from headwater.pretraining import PretrainConfig, forecasting, pretraining
 from headwater.pretraining.recipe import resolve
 from headwater.storage import SILENT
@@ -97,9 +96,8 @@ def test_a_run_begun_on_a_cpu_resumes_with_a_gpu_s_kernels(
     recipe = pretraining._begun(begun)
     assert recipe is not None
     # Read outside `fake_cuda`, because the file's tensors have data.
-    saved = load_file(begun / "checkpoints" / "step-00000002" / checkpoint._WHOLE)
-    opened = SimpleNamespace(keys=saved.keys, get_tensor=saved.__getitem__)
-    monkeypatch.setattr(checkpoint, "safe_open", lambda path, framework: nullcontext(opened))
+    saved = weights._open_file(begun / "checkpoints" / "step-00000002" / checkpoint._WHOLE)
+    monkeypatch.setattr(weights, "_open_file", lambda path: saved)
     with fake_cuda() as contract:
         ranks = Ranks(device=device)
         resumed = resolve(PretrainConfig.build(TINY, {"device": "cuda"}), tokens, ranks, recipe)
@@ -163,11 +161,10 @@ def test_a_dry_run_times_the_compiled_updates_of_the_run(
 ) -> None:
     monkeypatch.setattr(forecasting, "_TIMINGS", 2)
     monkeypatch.setattr(forecasting, "_TIMED", 0.0)
-    monkeypatch.setattr(pretraining, "held_out_loss", lambda trainer, stream, config: 1.0)
     with fake_cuda() as contract:
-        found = forecasting.forecast(PretrainConfig.build(TINY, {"device": "cuda"}), tokens, tmp_path / "run")
-    assert (found.precision, found.available) == ("bf16", 80 << 30)
-    assert found.advice == "It fits"
+        result = forecasting.forecast(PretrainConfig.build(TINY, {"device": "cuda"}), tokens, tmp_path / "run")
+    assert (result.config.precision, result.available) == ("bf16", 80 << 30)
+    assert result.advice == "It fits"
     # Compared once; three updates of one micro-batch, to see how long it takes, and two timings; two blocks.
     assert compiled == ["tf32"] * 2 * (1 + 3 + 2)
     assert contract.waits.count("tolist") == 5

@@ -11,7 +11,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from headwater.pretraining.pretraining import build_run, describe_run
 from headwater.pretraining.recipe import PretrainConfig, resolve
 from headwater.pretraining.tokens.sampler import TokenStream
 from headwater.storage import SILENT, Progress, read_manifest
-from headwater.training import Run, Trainer, process_group
+from headwater.training import Trainer, process_group
 
 _BUDGET = 20.0  # seconds for all timings, as far as the first sequence leaves a choice
 _SHARE = 4  # of the budget for one timing
@@ -33,16 +33,10 @@ _TIMINGS, _TIMED = 3, 2.0  # the fewest, after those that choose kernels and all
 class Forecast:
     """The cost of a run. Memory in bytes, for one rank; times in seconds."""
 
-    preset: str  # or the trained model that the run continues from
-    parameters: int
-    tokens_per_update: int
-    updates: int
-    tokens: int
-    micro_batch: int
-    available: int
-    advice: str
-    memory: Memory
+    config: PretrainConfig  # resolved
     described: dict[str, str]  # see `describe_run`
+    memory: Memory
+    available: int
     tokens_per_second: float | None = None
     seconds: float | None = None
 
@@ -51,20 +45,45 @@ class Forecast:
         """Bytes of memory."""
         return sum(self.memory)
 
+    @property
+    def advice(self) -> str:
+        """Whether it fits, and the largest micro-batch that does."""
+        if self.total <= self.available:
+            return "It fits"
+        assert self.config.micro_batch is not None
+        left = self.available - self.memory.state - self.memory.workspace
+        fits = int(left / (self.memory.activations / self.config.micro_batch))
+        smaller = "Train a smaller model, or use a smaller --set context"
+        return f"It does not fit. {f'Use --set micro_batch={fits}' if fits >= 1 else smaller}"
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        return {**asdict(self), "memory": self.memory._asdict() | {"total": self.total}}
+        config = self.config
+        return {
+            "model": config.init_from or config.preset,
+            "parameters": config.architecture.parameter_count,
+            "updates": config.steps,
+            "tokens_per_update": config.batch_size * config.window,
+            "micro_batch": config.micro_batch,
+            "described": self.described,
+            "memory": self.memory._asdict() | {"total": self.total},
+            "available": self.available,
+            "advice": self.advice,
+            "tokens_per_second": self.tokens_per_second,
+            "seconds": self.seconds,
+        }
 
     def as_text(self) -> str:
         """Return a table to print."""
-        memory = self.memory
+        values, memory = self.to_dict(), self.memory
+        per_update, updates = values["tokens_per_update"], self.config.steps
         rows = {
-            "model": f"{self.preset}, {self.parameters:,} parameters",
-            "per update": f"{self.tokens_per_update:,} tokens",
-            "the run": f"{self.updates:,} updates, {self.tokens:,} tokens",
+            "model": f"{values['model']}, {values['parameters']:,} parameters",
+            "per update": f"{per_update:,} tokens",
+            "the run": f"{updates:,} updates, {updates * per_update:,} tokens",
             **self.described,
             "state": f"{byte_size(memory.state)} of weights, gradients, optimizer and a checkpoint's copy",
-            "activations": f"{byte_size(memory.activations)} at micro_batch = {self.micro_batch}",
+            "activations": f"{byte_size(memory.activations)} at micro_batch = {self.config.micro_batch}",
             "loss": f"{byte_size(memory.workspace)} temporarily",
             "total": f"{byte_size(self.total)} of {byte_size(self.available)} available",
         }
@@ -82,16 +101,19 @@ def forecast(config: PretrainConfig, tokens: Path, out: Path, progress: Progress
         available = int(ranks.broadcast(available_memory(ranks.device)))
         progress.start("measuring memory")
         run = build_run(resolved, tokens, out, ranks, SILENT)
-        result = _without_time(config, resolved, tokens, run, available)
+        assert resolved.micro_batch is not None
+        memory = estimate_memory(run.trainer, run.read(0)[0], resolved.micro_batch)
+        packed = read_manifest(tokens)
+        result = Forecast(resolved, describe_run(config, resolved, packed), memory, available)
         if result.total > available:
             return result
         progress.finish(f"{byte_size(result.total)} of {byte_size(available)}")
-        progress.start("measuring speed", unit="s")
+        progress.start("measuring speed")
         with run.computing():
-            update = time_updates(run.trainer, run.read, progress)
-        speed = result.tokens_per_update / update
+            update = time_updates(run.trainer, run.read)
+        speed = resolved.batch_size * resolved.window / update
         progress.finish(f"{speed:,.0f} tokens/s")
-        stream = TokenStream(tokens, "validation", resolved.window, read_manifest(tokens))
+        stream = TokenStream(tokens, "validation", resolved.window, packed)
         windows = min(resolved.validation_windows, stream.windows)
         validations = -(-resolved.steps // resolved.validate_every)
         # A forward pass is a third of the work of an update.
@@ -107,52 +129,22 @@ def seconds_per_update(config: PretrainConfig, tokens: Path) -> float:
             return time_updates(run.trainer, run.read)
 
 
-def _without_time(
-    asked: PretrainConfig, config: PretrainConfig, tokens: Path, run: Run, available: int
-) -> Forecast:
-    """Return the sizes of a run, its memory, measured, and whether that fits."""
-    assert config.micro_batch is not None
-    tokens_per_update = config.batch_size * config.window
-    memory = estimate_memory(run.trainer, run.read(0)[0], config.micro_batch)
-    advice = "It fits"
-    if sum(memory) > available:
-        fits = int((available - memory.state - memory.workspace) / (memory.activations / config.micro_batch))
-        smaller = "Train a smaller model, or use a smaller --set context"
-        advice = f"It does not fit. {f'Use --set micro_batch={fits}' if fits >= 1 else smaller}"
-    return Forecast(
-        preset=config.init_from or config.preset,
-        parameters=config.architecture.parameter_count,
-        tokens_per_update=tokens_per_update,
-        updates=config.steps,
-        tokens=config.steps * tokens_per_update,
-        micro_batch=config.micro_batch,
-        available=available,
-        advice=advice,
-        memory=memory,
-        described=describe_run(asked, config, read_manifest(tokens)),
-    )
-
-
-def time_updates(trainer: Trainer, read: Callable[[int], Sequence[Any]], progress: Progress = SILENT) -> float:
+def time_updates(trainer: Trainer, read: Callable[[int], Sequence[Any]]) -> float:
     """Return the seconds of an update, measured in about _BUDGET seconds; every rank must call this.
 
     The part is as many sequences of a micro-batch as fit the time, on an accelerator all of them: each other shape
     would be compiled. Changes the model.
     """
-    ranks = trainer.ranks
-    began = time.perf_counter()
-
-    def clock(work: Callable[[], Any]) -> float:
-        started = time.perf_counter()
-        work()
-        progress.advance(time.perf_counter() - began)
-        return time.perf_counter() - started
-
-    batches = read(0)
+    ranks, batches = trainer.ranks, read(0)
     sequences = sum(len(batch.ids) for batch in batches)
     part = whole = batches[0]
     if ranks.device.type == "cpu":
         part = whole.first(1)
+
+    def clock(work: Callable[[], Any]) -> float:
+        started = time.perf_counter()
+        work()
+        return time.perf_counter() - started
 
     def time_part() -> float:
         return clock(lambda: trainer.update([part]))
