@@ -212,7 +212,7 @@ class WorkerProcess:
         except WorkerDied as died:
             died.at_start = True
             raise
-        except HeadwaterError:
+        except (HeadwaterError, WorkerFailed):
             self.stop()
             raise
 

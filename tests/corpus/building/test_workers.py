@@ -204,6 +204,14 @@ def test_a_worker_returns_raises_and_is_killed_after_its_time() -> None:
     worker.stop()
 
 
+def test_a_worker_whose_handler_fails_starts_again() -> None:
+    worker = engine.WorkerProcess(divmod, 1, 0)
+    for _ in range(2):
+        with pytest.raises(engine.WorkerFailed, match="ZeroDivisionError"):
+            worker.ask(partial(pow, 2, 5))
+    assert worker._process is None
+
+
 def test_a_worker_that_dies_while_it_starts_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     original, started = engine.WorkerProcess._start, []
 

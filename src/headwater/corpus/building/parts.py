@@ -119,7 +119,7 @@ class PartMaker:
             names = (FINGERPRINTS, SIZES, KEYS) if self._hasher else (FINGERPRINTS, SIZES)
             fingerprints, sizes, *keys = (opened.enter_context((work / name).open("wb")) for name in names)
 
-            def kept() -> Iterator[Document]:
+            def documents() -> Iterator[Document]:
                 for count, document in enumerate(run_steps(self.read(task, funnel), self._steps, funnel), 1):
                     fingerprints.write(text_fingerprint(document.text))
                     sizes.write(len(document.text.encode()).to_bytes(8, "little"))
@@ -130,7 +130,7 @@ class PartMaker:
                     funnel.labels |= dict.fromkeys(document.labels)
                     yield document
 
-            _write(kept(), work / DOCUMENTS)
+            _write(documents(), work / DOCUMENTS)
         return vars(funnel)
 
     def read(self, task: BuildTask, funnel: Funnel) -> Iterator[Document]:

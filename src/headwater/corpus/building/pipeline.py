@@ -133,24 +133,24 @@ def _carry_out(
 
 def _join(runner: BuildRunner, work: Path, sources: Sequence[BuildSource]) -> None:
     """Write the corpus into the stage's folder `work`; raise DataError if it has no document."""
-    total, described, reasons, aside = Funnel(), [*map(_described, sources)], dict[int, str](), 0
+    total, entries, reasons, aside = Funnel(), [*map(_described, sources)], dict[int, str](), 0
     for part, task in zip(runner.parts, runner.tasks, strict=True):
         funnel = part_funnel(part)
         for reason in (*(page["reason"] for page in funnel.aside), *funnel.notes):
             if reason != EMPTY:
                 reasons.setdefault(task.source, reason)
-        merge(described[task.source], funnel.read)
+        merge(entries[task.source], funnel.read)
         aside += len(funnel.aside)
         funnel.aside = []  # ASIDE is written from the parts again: it may be long
         total.add(funnel)
     try:
-        empty = [number for number, entry in enumerate(described) if not entry["documents"]]
+        empty = [number for number, entry in enumerate(entries) if not entry["documents"]]
         if len(empty) == len(sources):
             raise _no_text(sources[0], reasons.get(0, ""))
-        named = " ".join(total.notes)
+        notes = " ".join(total.notes)
         for number in empty:
             reason = reasons.get(number, "")
-            if not reason or reason not in named:  # else a note has named the file and the reason
+            if not reason or reason not in notes:  # else a note has named the file and the reason
                 total.notes.append(f"{sources[number].given} gave no text" + (f": {reason}" if reason else ""))
         counts = _join_shards(runner, work, total)
     except DataError:  # with these sources and settings there is no corpus
@@ -162,7 +162,7 @@ def _join(runner: BuildRunner, work: Path, sources: Sequence[BuildSource]) -> No
         total.notes[NOTES:] = [f"{more:,} further notes; {ASIDE} names each page and file"]
     kinds = KINDS[1:] if runner.config.near_duplicates else KINDS[1:-1]
     contents = {
-        **{"sources": described, **vars(total)},
+        **{"sources": entries, **vars(total)},
         "removed": {step: dict(sorted(rules.items())) for step, rules in total.removed.items()},
         "encodings": dict(sorted(total.encodings.items(), key=lambda entry: -entry[1])),
         "set_aside": aside,

@@ -116,8 +116,8 @@ def choose_removed(
     `sets` has the shingles of the documents `wanted`, which are ascending and those of `pairs`.
     """
     firsts, seconds = (np.searchsorted(wanted, ends).astype(np.uint32) for ends in split_pairs(pairs))
-    decided = (jaccard(sets[a], sets[b]) >= similarity for a, b in zip(firsts, seconds, strict=True))
-    similar = np.fromiter(decided, bool, len(pairs))
+    comparisons = (jaccard(sets[a], sets[b]) >= similarity for a, b in zip(firsts, seconds, strict=True))
+    similar = np.fromiter(comparisons, bool, len(pairs))
     edges = (firsts[similar], seconds[similar])
     graph = coo_array((np.ones(len(edges[0]), np.int8), edges), shape=(len(wanted), len(wanted)))
     roots = csgraph.connected_components(graph, directed=False)[1] if len(edges[0]) else np.empty(0, np.int64)
@@ -128,11 +128,12 @@ def choose_removed(
             removed.append(int(wanted[group[1]]))
             originals.append(int(wanted[group[0]]))
             continue
-        kept: list[int] = []
+        remaining: list[int] = []
         for member in group:
-            original = next((s for s in kept[:_COMPARED] if jaccard(sets[s], sets[member]) >= similarity), None)
+            shingles = sets[member]
+            original = next((s for s in remaining[:_COMPARED] if jaccard(sets[s], shingles) >= similarity), None)
             if original is None:
-                kept.append(member)
+                remaining.append(member)
             else:
                 removed.append(int(wanted[member]))
                 originals.append(int(wanted[original]))
