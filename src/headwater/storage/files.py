@@ -113,11 +113,10 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def atomic_path(path: Path, *, folder: bool = False, flushed: bool = True) -> Iterator[Path]:
+def atomic_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
     """Yield where to write a file or folder; it is flushed and renamed to `path` if the block raises no exception.
 
-    For writers that need a path, as those of libraries. `folder` is a new folder, a file does not exist yet. What
-    is not `flushed` may be damaged by a power cut.
+    For writers that need a path, as those of libraries. `folder` is a new folder, a file does not exist yet.
     """
     with storage_errors(path):
         target = replaceable(path)
@@ -125,11 +124,9 @@ def atomic_path(path: Path, *, folder: bool = False, flushed: bool = True) -> It
             made = temporary if folder else temporary / target.name  # a library may replace the file it writes
             yield made
             use_mode(made, temporary)
-            if flushed:
-                flush(made)
+            flush(made)
             made.replace(target)
-        if flushed:
-            flush(target.parent, deep=False)
+        flush(target.parent, deep=False)
 
 
 def use_mode(path: Path, folder: Path) -> None:
