@@ -96,13 +96,13 @@ def is_first_rank() -> bool:
 _BEYOND_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
-def named_columns(given: list[str] | None) -> dict[str, str | list[str]]:
+def named_columns(options: list[str] | None) -> dict[str, str | list[str]]:
     """Return the columns by role; a column can have any name, and answers can be several columns."""
     columns: dict[str, str | list[str]] = {}
-    for one in given or []:
-        role, separator, column = one.partition("=")
+    for option in options or []:
+        role, separator, column = option.partition("=")
         if not separator:
-            raise UsageError(f"--column {one!r} has no '='", expected="for example --column text=review")
+            raise UsageError(f"--column {option!r} has no '='", expected="for example --column text=review")
         columns[role] = [name.strip() for name in column.split(",")] if role == "answers" else column
     return columns
 

@@ -20,9 +20,6 @@ LINKS_KEYS = keys_option("headwater.corpus:LinksConfig")
 FETCH_KEYS = keys_option("headwater.corpus:FetchConfig")
 
 
-Corpus = Annotated[Path, typer.Argument(help="A corpus folder.")]
-
-
 @app.command()
 def build(
     context: typer.Context,
@@ -117,7 +114,7 @@ def fetch(
 
 @app.command()
 def stats(
-    corpus: Corpus,
+    corpus: Annotated[Path, typer.Argument(help="A corpus folder.")],
     as_json: AsJson = False,
 ) -> None:
     """Print a corpus's documents, lengths, languages, sources and labels, and what its build removed."""

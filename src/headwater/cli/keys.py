@@ -30,8 +30,8 @@ _SHOWN = 24  # characters of a default
 def keys_option(config: str) -> Any:
     """Return the option `--keys` of a command whose `--set` fills the class `config`, given as "module:Class"."""
 
-    def show(given: bool) -> None:
-        if given:
+    def show(is_set: bool) -> None:
+        if is_set:
             module, _, name = config.partition(":")
             print(keys_text(getattr(importlib.import_module(module), name)))
             raise typer.Exit

@@ -233,17 +233,17 @@ def _run(arguments: list[str]) -> int:
         if not error.format_message().strip(". "):  # a group without a command: its help was printed
             return 2
         where = error.ctx.command_path if error.ctx else "headwater"
-        said = error.format_message().rstrip(".").replace("Value error, ", "")
-        said = said if said.endswith("?") else f"{said}."
-        return _fail(f"Error: {said} See: {where} --help", 2)
+        message = error.format_message().rstrip(".").replace("Value error, ", "")
+        message += "" if message.endswith("?") else "."
+        return _fail(f"Error: {message} See: {where} --help", 2)
     except _Stopped as stopped:
         return _fail(f"\n{stopped}", 130)  # on a new line, after the output and ^C
     except (KeyboardInterrupt, typer.Abort):
         return _fail("\nInterrupted.", 130)
     except (MemoryError, RuntimeError) as error:
         if str(error) == _NO_THREAD:
-            said = "the system starts no more threads for this user: see ulimit -u and the limits of the container"
-            return _fail(f"Error: {said}.", 1)
+            repair = "see ulimit -u and the limits of the container"
+            return _fail(f"Error: the system starts no more threads for this user: {repair}.", 1)
         if isinstance(error, RuntimeError) and not _NO_MEMORY.search(str(error)):
             raise
         return _fail(

@@ -167,7 +167,7 @@ class Kernels:
         require("out", rows, (_HALF,), (texts, time, heads, size))
         require("sums", sums, (_FLOAT,), (texts, heads, time))
         if gradient.shape != query.shape:
-            raise ValueError(f"gradient is {_said(gradient)}, expected the shape {tuple(query.shape)}")
+            raise ValueError(f"gradient is {_described(gradient)}, expected the shape {tuple(query.shape)}")
         strides = torch.tensor([*query.stride()[:3], *gradient.stride()[:3]])
         grads = [torch.empty_like(rows) for _ in range(3)]
         self._call("attend", query, key, value, gradient, rows, sums, *grads, strides, texts, heads, time, size)
@@ -237,7 +237,7 @@ def _is_half(tensor: Tensor) -> bool:
     return tensor.dtype == _HALF
 
 
-def _said(tensor: Tensor) -> str:
+def _described(tensor: Tensor) -> str:
     return f"{tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device}"
 
 
@@ -248,14 +248,14 @@ def require(
     right = tensor.dtype in dtypes and tensor.device.type == "cpu" and tensor.is_contiguous()
     if not right or (shape is not None and tuple(tensor.shape) != shape):
         wanted = " or ".join(str(dtype) for dtype in dtypes) + (f" of shape {shape}" if shape is not None else "")
-        raise ValueError(f"{name} is {_said(tensor)}, expected contiguous {wanted} on the CPU")
+        raise ValueError(f"{name} is {_described(tensor)}, expected contiguous {wanted} on the CPU")
 
 
 def _require_rows(name: str, x: Tensor, dtypes: tuple[torch.dtype, ...]) -> tuple[int, int]:
     """Return the rows and columns of a matrix whose rows may be further apart than they are long."""
     if x.dim() != 2 or x.dtype not in dtypes or x.device.type != "cpu":
         wanted = " or ".join(str(dtype) for dtype in dtypes)
-        raise ValueError(f"{name} is {_said(x)}, expected (rows, columns) {wanted} on the CPU")
+        raise ValueError(f"{name} is {_described(x)}, expected (rows, columns) {wanted} on the CPU")
     rows, columns = x.shape
     if columns < 1 or x.stride(1) != 1 or (rows > 1 and x.stride(0) < columns):
         raise ValueError(f"{name} has strides {x.stride()}, expected rows one after the other")
@@ -266,7 +266,7 @@ def _rows_of(x: Tensor) -> tuple[int, int]:
     """Return the rows and the width of (…, width) float32."""
     require("x", x, (_FLOAT,))
     if x.dim() < 1 or x.shape[-1] < 1:
-        raise ValueError(f"x is {_said(x)}, expected rows of at least one element")
+        raise ValueError(f"x is {_described(x)}, expected rows of at least one element")
     return x.numel() // x.shape[-1], x.shape[-1]
 
 
@@ -276,7 +276,7 @@ def _alike(*inputs: Tensor) -> tuple[Tensor, ...]:
     for x in inputs:
         if x.dim() != 4 or x.dtype != _HALF or x.device.type != "cpu" or x.shape != first.shape or not x.numel():
             raise ValueError(
-                f"attention of {_said(x)}, expected (text, head, time, dimension) bfloat16 on the CPU"
+                f"attention of {_described(x)}, expected (text, head, time, dimension) bfloat16 on the CPU"
             )
         if x.shape[-1] % 32:
             raise ValueError(f"attention of heads of {x.shape[-1]} dimensions, expected a multiple of 32")
@@ -288,5 +288,5 @@ def _causal(name: str, scores: Tensor) -> tuple[int, int]:
     """Return the queries and the keys of (…, queries, keys)."""
     require(name, scores, _EITHER)
     if scores.dim() < 2 or not 1 <= scores.shape[-2] <= scores.shape[-1]:
-        raise ValueError(f"{name} is {_said(scores)}, expected (…, queries, keys) with 1 ≤ queries ≤ keys")
+        raise ValueError(f"{name} is {_described(scores)}, expected (…, queries, keys) with 1 ≤ queries ≤ keys")
     return scores.shape[-2], scores.shape[-1]

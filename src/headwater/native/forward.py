@@ -141,7 +141,7 @@ class TransformerWeights:
             structure.norm_2_weight, structure.norm_2_bias = self._norm(layer[5])
             self._structures.append(structure)
         if len(self._structures) != shape.layers:
-            raise ValueError(f"{len(self._structures)} layers were given, expected {shape.layers}")
+            raise ValueError(f"{len(self._structures)} layers, expected {shape.layers}")
         self.output = PackedMatrix(kernels, output, None, kind, self._arena)
         if self.output.inputs != width:
             raise ValueError(f"the output matrix has {self.output.inputs} inputs, expected {width}")
@@ -213,7 +213,7 @@ class Forward:
             if cache.numel() % page or cache.numel() != keys[0].numel():
                 raise ValueError(f"a cache has {cache.numel()} elements, expected whole pages of {page}")
         if not len(keys) == len(values) == weights.shape.layers:
-            raise ValueError(f"{len(keys)} caches were given, expected one per layer: {weights.shape.layers}")
+            raise ValueError(f"{len(keys)} caches, expected one per layer: {weights.shape.layers}")
         self.weights, self.pages = weights, weights.shape.pages  # of a slot
         self._caches = (keys, values)
         self._model = weights.model(keys, values)

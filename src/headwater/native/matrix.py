@@ -124,7 +124,7 @@ class PackedMatrix:
         )
 
     def __call__(self, x: Tensor, out: Tensor | None = None) -> Tensor:
-        """(rows, in) -> (rows, out) float32, written to `out` if it is given."""
+        """(rows, in) -> (rows, out) float32, written to `out` unless it is None."""
         if x.dim() != 2 or x.shape[1] != self.inputs or x.device.type != "cpu":
             raise ValueError(
                 f"x has shape {tuple(x.shape)} on {x.device}, expected (rows, {self.inputs}) on the CPU"

@@ -102,29 +102,29 @@ class Tokenizer:
 
     @classmethod
     def of_model(
-        cls, folder: Path, rows: int, given: str | Path | None = None, *, download: bool = False
+        cls, folder: Path, rows: int, named: str | Path | None = None, *, download: bool = False
     ) -> Tokenizer | None:
-        """Return the tokenizer in a model folder, else the `given` one (as `load` takes it), else None.
+        """Return the tokenizer in a model folder, else the `named` one, as for `load`, else None.
 
-        rows: of the model's token embedding. Raises MismatchError for a given one that differs from the
+        rows: of the model's token embedding. Raises MismatchError for a named tokenizer that differs from the
         folder's, or whose size is not the model's.
         """
         if shipped.model_file(folder.parent) == folder:  # nanoGPT's tokenizer is next to it
             folder = folder.parent
         own = cls.load(folder) if holds_tokenizer(folder) else None
-        if given is None:
+        if named is None:
             return own
-        tokenizer = cls.load(given, download=download)
+        tokenizer = cls.load(named, download=download)
         if own is not None and own.identity != tokenizer.identity:
             raise MismatchError(
-                f"the tokenizer in {given} is not the one in {folder}, which the model was trained with",
+                f"the tokenizer in {named} is not the one in {folder}, which the model was trained with",
                 repair="Leave --tokenizer out",
             )
         size = tokenizer.vocabulary_size
         # A model's rows are often rounded up to a multiple of a power of two.
         if all(-(-size // step) * step != rows for step in _ROUNDINGS):
             raise MismatchError(
-                f"the tokenizer in {given} has {size:,} tokens, and the model in {folder} {rows:,} rows",
+                f"the tokenizer in {named} has {size:,} tokens, and the model in {folder} {rows:,} rows",
                 expected="the tokenizer that the model was trained with",
             )
         return tokenizer

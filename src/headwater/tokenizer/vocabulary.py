@@ -2,7 +2,8 @@
 
 Kinds "gpt2" and "gpt1" are byte-pair encodings and differ in their alphabet: "gpt2" (Radford et al. 2019, section
 2.2) has the 256 bytes, written as printable characters; "gpt1" (Radford et al. 2018, section 4.1) has characters,
-the last one of a word with `</w>`. `files` reads and writes files; `gpt1` and `codec` encode.
+the last one of a word with `</w>`. Kind "foreign" is any other tokenizer of the `tokenizers` library. `files`
+reads and writes files; `gpt1` and `codec` encode.
 """
 
 from __future__ import annotations
