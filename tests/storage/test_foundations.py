@@ -353,7 +353,6 @@ def test_a_locked_parts_folder_is_named_by_its_final_folder(tmp_path: Path) -> N
     [
         RuntimeError("I/O error: No space left on device (os error 28)"),
         RuntimeError('IoError(Os { code: 28, kind: StorageFull, message: "" })'),
-        OSError("8640 requested and 4616 written"),
     ],
 )
 def test_a_full_disk_is_recognised_in_a_librarys_error(error: Exception) -> None:

@@ -70,10 +70,7 @@ def final_path(path: Path) -> Path:
 def storage_error(path: Path, error: OSError) -> StorageError:
     """Return the StorageError that explains an OSError at `path`."""
     path = final_path(path)
-    # numpy's error for a short write has no number.
-    if error.errno in _FULL or (
-        error.errno is None and re.fullmatch(r"\d+ requested and \d+ written", str(error))
-    ):
+    if error.errno in _FULL:
         return StorageError(
             f"no space is left to write {path}",
             repair="Free some space, or choose another --out, and run the same command again: "
