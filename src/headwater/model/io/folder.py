@@ -24,11 +24,12 @@ from headwater.model.config import ModelConfig, build_model
 from headwater.model.io import huggingface
 from headwater.model.io.single import read_nanogpt
 from headwater.model.io.weights import (
+    WEIGHT,
     WEIGHTS,
     StoredTensor,
     find_tensors,
     is_checkpoint,
-    read_checkpoint,
+    read_state,
     require_cast,
     weight_files,
     write_tensors,
@@ -85,7 +86,9 @@ def load_model(
     }
     with _check_in_parallel(folder):
         if is_checkpoint(folder):
-            kind, own = "", read_checkpoint(folder, {name: shape for name, (shape, _) in parameters.items()})
+            state = {WEIGHT + name: torch.empty(shape) for name, (shape, _) in parameters.items()}
+            read_state(folder, state)
+            kind, own = "", {name.removeprefix(WEIGHT): tensor for name, tensor in state.items()}
         if own:
             located = {name: StoredTensor(single or folder, name, tensor) for name, tensor in own.items()}
         else:

@@ -20,7 +20,6 @@ from headwater.model.config import ACTIVATIONS, OTHERS, OWN_TYPE, ModelConfig
 
 TABLE = "headwater"
 _CLASSES = {"gpt2": "GPT2LMHeadModel", "openai-gpt": "OpenAIGPTLMHeadModel"}
-_CLASSIFIERS = {"gpt2": "GPT2ForSequenceClassification", "openai-gpt": "OpenAIGPTForSequenceClassification"}
 _ACTIVATION_KEYS = {"gpt2": "activation_function", "openai-gpt": "afn", "bert": "hidden_act"}
 # Names of activations in transformers that differ from ours by more than a hyphen.
 _ACTIVATIONS = {
@@ -237,10 +236,10 @@ def read_config(content: Mapping[str, Any], path: str) -> tuple[str, ModelConfig
             seen = f"describes a {kind!r}, which Headwater does not have" if kind else "has no model_type"
             raise DataError(f"{path} {seen}", expected="gpt2, openai-gpt or bert")
         _refuse_others(kind, content, path)
-        classes, tied = architectures(content), bool(content.get("tie_word_embeddings", True))
+        tied = bool(content.get("tie_word_embeddings", True))
         fields: dict[str, Any] = {"activation": read_activation(kind, content, path)}
         if kind == "bert":
-            predicts = any(name in _PREDICTING for name in classes or [BERT])
+            predicts = any(name in _PREDICTING for name in architectures(content) or [BERT])
             fields |= _read(_BERT_KEYS, content) | _BERT_FIELDS | {"tied": tied or not predicts}
             fields |= {"output_transform": predicts, "predicts_tokens": predicts}
         else:
@@ -249,8 +248,7 @@ def read_config(content: Mapping[str, Any], path: str) -> tuple[str, ModelConfig
             is_gpt2 = kind == "gpt2"
             fields |= _read(_GPT_KEYS | (_GPT2_KEYS if is_gpt2 else {}), content)
             fields |= {"norm": "pre" if is_gpt2 else "post", "final_norm": is_gpt2, "residual_scaling": is_gpt2}
-            # A classifier has no output matrix, so its token embedding serves.
-            fields["tied"] = tied or _CLASSIFIERS[kind] in classes
+            fields["tied"] = tied
         return kind, ModelConfig.build(fields, table, source=path)
     except KeyError as error:
         raise DataError(f"{path} lacks the key {error.args[0]!r}", expected=f"a {kind} configuration") from None

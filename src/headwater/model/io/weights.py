@@ -37,7 +37,7 @@ CHECKPOINT_RECORD = "state.json"
 # What torch's message says of a name that the file would import.
 _GLOBAL = re.compile(r"(?:Unsupported global|GLOBAL|class) [`'\"]?([\w.]+)")
 _CHECKPOINT = "state.safetensors"
-_WEIGHT = "weight."
+WEIGHT = "weight."  # begins the names of the weights in a checkpoint
 _DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -198,16 +198,6 @@ def read_pickled(path: Path) -> Any:
 def is_checkpoint(folder: Path) -> bool:
     """Return whether the folder is a checkpoint of a training."""
     return (folder / CHECKPOINT_RECORD).is_file()
-
-
-def read_checkpoint(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """Return the float32 weights of a checkpoint of a model with these shapes of parameters by name.
-
-    Raises the errors of `read_state`.
-    """
-    state = {_WEIGHT + name: torch.empty(shape) for name, shape in shapes.items()}
-    read_state(folder, state)
-    return {name: state[_WEIGHT + name] for name in shapes}
 
 
 def read_state(folder: Path, state: Mapping[str, Tensor], *, distributed: bool = False) -> None:
