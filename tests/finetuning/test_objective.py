@@ -11,7 +11,7 @@ import torch
 
 from headwater.finetuning import Batch, Encoded, ExampleSampler, FinetuneConfig, Labels, TaskModel, TaskName
 from headwater.finetuning.model.batches import collate, inference_batches
-from headwater.finetuning.model.head import l2, l3
+from headwater.finetuning.model.objective import l2, l3
 from headwater.model import ModelConfig, build_model
 from headwater.training import Trainer
 from headwater.training.schedule import PAPER_WIDTH

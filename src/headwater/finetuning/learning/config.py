@@ -41,8 +41,8 @@ class Policy:
     few_rows, few_per_output: up to so many rows in all, or for each output, cross-validation in `folds` chooses,
     and all rows are learned from; never of more than `most_folded` rows. validation_share, most_validation: of
     more rows, the share that is held out, and the most rows of it.
-    least_weight: a member of less weight in the mixture is dropped. least_gain: LP-FT is left out if the first
-    fold's rows promise a gain of fewer nats over all rows, the price of a further weight (Akaike 1974).
+    least_weight: a member of less weight in the mixture is dropped. least_gain: LP-FT is left out unless
+    the mixture of the first fold's rows, with the prior of equal weights, gains more nats by it.
     prior_rows: as many rows for each member speak for equal weights, so that a few rows do not decide alone.
     least_rows: a temperature needs so many.
     linear_rows: a linear model learns from at most so many rows. characters: what TF-IDF reads of a text.
@@ -63,7 +63,7 @@ class Policy:
     validation_share: float = 0.1
     most_validation: int = 10_000
     least_weight: float = 0.05
-    least_gain: float = 1.0
+    least_gain: float = 0.0
     prior_rows: float = 5.0
     least_rows: int = 40
     linear_rows: int = 20_000

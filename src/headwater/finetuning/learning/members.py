@@ -155,7 +155,7 @@ def _line_labels(labels: Labels) -> Labels:
 def _learn_lp_ft(
     examples: Examples, config: FinetuneConfig, reporter: Reporter, members: Members
 ) -> Member | None:
-    """Learn LP-FT; None if the mixture of the first fold's rows hardly gains by it."""
+    """Learn LP-FT; None if the mixture of the first fold's rows does not gain by it."""
     probe = members.get("probe") or _learn_probe(examples, config, reporter, {})
     others = {name: member.held for name, member in members.items()}
     if not examples.crossed:
@@ -169,8 +169,8 @@ def _learn_lp_ft(
             own = {name: held_shares[: len(held)] for name, held_shares in others.items()}
             tuned = {**own, "lp-ft": _calibrated(shares[0], examples, held)[0]}
             gain = len(held) * (_mixed_loss(examples, own, held) - _mixed_loss(examples, tuned, held))
-            if gain * len(examples.splits) < POLICY.least_gain:
-                reporter.progress.finish("tuning the base hardly helps, and is left out")
+            if gain <= POLICY.least_gain:
+                reporter.progress.finish("tuning the base does not help, and is left out")
                 return None
     reporter.progress.finish()
     calibrated, scale = _calibrated(np.concatenate(shares), examples, examples.held)

@@ -1,4 +1,4 @@
-"""Train a base with a head on L3, and keep the best state: GPT-1's method, and what LP-FT tunes."""
+"""Train a base with a head on L3, and restore the best state; GPT-1's recipe and LP-FT use it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import numpy.typing as npt
 from headwater.finetuning.learning.config import FinetuneConfig
 from headwater.finetuning.model.batches import CPU_TOKENS, DEVICE_TOKENS, ExampleSampler
 from headwater.finetuning.model.fine_tuned import decide
-from headwater.finetuning.model.head import TaskModel, l3
+from headwater.finetuning.model.head import TaskModel
 from headwater.finetuning.model.inputs import Encoded
+from headwater.finetuning.model.objective import l3
 from headwater.finetuning.results.metrics import measure_decisions
 from headwater.finetuning.rows.labels import Labels
 from headwater.storage import SILENT, Progress
@@ -29,7 +30,7 @@ _TRAINING_LOSSES = (("l2", "training_loss"), ("l1", "training_language_model_los
 
 @dataclass(frozen=True)
 class Reporter:
-    """Where a training shows its progress, and the folder from whose files it resumes."""
+    """Where a training reports: its progress, the folder of its checkpoints, and a call after each update."""
 
     progress: Progress = SILENT
     out: Path | None = None
@@ -38,7 +39,11 @@ class Reporter:
 
 @dataclass(frozen=True)
 class Training:
-    """The curve of a training: a line for each measurement, the step whose state is kept, and the steps in all."""
+    """The result of a training.
+
+    learning_rate, reason: the peak rate, and why it is that. best_step: the update whose state the model has.
+    steps, epochs: those that were made. curve: an entry for each validation.
+    """
 
     learning_rate: float
     reason: str
@@ -59,10 +64,11 @@ def train_task(
     mixed_loss: Callable[[Floats], float] | None = None,
     reporter: Reporter | None = None,
 ) -> Training:
-    """Train a task model on rows, and leave its best state on the validation rows in it; without them the last.
+    """Train a task model on rows, and leave it in its best state on the validation rows, else in its last.
 
-    weights: (training rows,) of each in L2. mixed_loss: of the validation rows' probabilities; the state of the
-    least is kept, else that of the best metric. Raises what `Run.train` raises.
+    weights: (training rows,) of each in L2. mixed_loss: returns the loss of the mixture for the validation rows'
+    probabilities; the state with the lowest is the best, without it the state with the best metric. Raises what
+    `Run.train` raises.
     """
     reporter = reporter or Reporter()
     rate, reason = config.peak_rate(model.model.config)
@@ -70,7 +76,7 @@ def train_task(
     config = config.resolve(model.model.config, examples=len(train))
     trainer, source = build_trainer(config, model, train, labels, weights)
 
-    def measurement() -> Measurement:
+    def validate() -> Measurement:
         if validation is None:
             return Measurement({}, ())
         shares, loss = model.predict(validation, labels)
@@ -79,10 +85,10 @@ def train_task(
         )
         value = figures[metric]["value"]
         mixed = None if mixed_loss is None else mixed_loss(shares)
-        said = f"update {trainer.step}: {metric} {value:.3f}, validation loss {loss:.4f}"
-        reporter.progress.note(said if mixed is None else f"{said}, of the mixture {mixed:.4f}")
-        rank = (value, -loss) if mixed is None else (-mixed, -loss)  # its own loss while it has no weight
-        return Measurement({"validation_loss": loss, f"validation_{metric}": value}, rank, figures)
+        line = f"update {trainer.step}: {metric} {value:.3f}, validation loss {loss:.4f}"
+        reporter.progress.note(line if mixed is None else f"{line}, of the mixture {mixed:.4f}")
+        quality = (value, -loss) if mixed is None else (-mixed, -loss)  # its own loss while it has no weight
+        return Measurement({"validation_loss": loss, f"validation_{metric}": value}, quality, figures)
 
     steps = trainer.config.steps
     out = reporter.out
@@ -90,7 +96,7 @@ def train_task(
         trainer=trainer,
         config=config,
         source=source,
-        validate=measurement,
+        validate=validate,
         out=out,
         name="fine-tuning" if out is None else f"fine-tuning {out.resolve().name}",
         progress=reporter.progress,

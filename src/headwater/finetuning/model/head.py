@@ -1,20 +1,16 @@
-"""The one layer that fine-tuning adds, the model together with it, and what it is trained on.
+"""The one layer that fine-tuning adds, and the model together with it.
 
 P(y | x) = softmax(h W_y), h the last block's output at the extract token (GPT-1 section 3.2, equation 3), with
 a bias as in the authors' code; of several labels a row σ(h W_y), decided here. With full attention h is the
 output at the first token (BERT, Devlin et al. 2019, section 3), and the second text has its own segment row; of a
 bidirectional LSTM each half is taken at its last position. Similarity adds the vectors of both orders before the
-layer; multiple choice has one output, and its softmax runs over the answers (section 3.3).
-
-L2 is the task's loss, and L3 = L2 + λ · L1, with the language model's loss on the same inputs (equations 4 and 5),
-as the authors' code averages them: L2 over examples; L1 over the tokens of a sequence from the second to the
-extract token, then over sequences. A batch's weights are those averages over the whole update, so that the losses
-of micro-batches are summed.
+layer; multiple choice has one output, and its softmax runs over the answers (section 3.3). `objective` has the
+losses.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +22,7 @@ from headwater.errors import FolderError
 from headwater.finetuning.model.batches import Batch, inference_batches
 from headwater.finetuning.model.inputs import Encoded
 from headwater.finetuning.rows.row import TaskName
-from headwater.model import Backend, cross_entropy, padding_mask
-from headwater.training import Objective
+from headwater.model import padding_mask
 
 if TYPE_CHECKING:
     from headwater.finetuning.rows.labels import Labels
@@ -155,45 +150,3 @@ def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
     if targets.shape[1] == 2 * logits.shape[1]:
         return functional.logsigmoid(torch.cat([logits, -logits], dim=1))
     return logits.log_softmax(dim=1)
-
-
-def class_loss(logits: Tensor, batch: Batch) -> Tensor:
-    """L2 = −Σ weight · Σ_y p(y) log P(y | x): logits (examples, outputs) -> float32 scalar.
-
-    p is 1 for the label, or shared between the two nearest levels of a score (Tai et al. 2015, section 4.2).
-    Several labels are independent given x: their logarithms are added.
-    """
-    losses = -(batch.targets * log_probabilities(logits, batch.targets)).sum(dim=1)
-    return (losses * batch.weights).sum()
-
-
-def language_model_loss(output: TaskOutput, batch: Batch, backend: Backend | None = None) -> Tensor:
-    """Return L1 over the task's own inputs, without padding: float32 scalar. `output` has the matrix."""
-    assert output.matrix is not None
-    return cross_entropy(
-        output.hidden.flatten(0, 1),
-        output.matrix,
-        batch.next_ids.flatten(),
-        batch.token_weights.flatten(),
-        backend,
-    )
-
-
-def l2(model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the task's loss."""
-    loss = class_loss(model(batch).logits, batch)
-    return loss, {"l2": loss.detach()}
-
-
-def l3(lambda_lm: float) -> Objective:
-    """Return the objective L2 + `lambda_lm` · L1; for 0 it is `l2`, which predicts no tokens."""
-    if lambda_lm == 0:
-        return l2
-
-    def objective(model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        output: TaskOutput = cast(TaskModel, model)(batch, with_matrix=True)
-        task = class_loss(output.logits, batch)
-        language = language_model_loss(output, batch, cast(TaskModel, model).model.backend)
-        return task + lambda_lm * language, {"l2": task.detach(), "l1": language.detach()}
-
-    return objective

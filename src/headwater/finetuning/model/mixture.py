@@ -1,10 +1,10 @@
 """The mixture of members: their probabilities multiplied, each to the power of its weight, and calibrated.
 
-The weights are not negative, sum to 1 and give the least loss on rows that no member has learned from: a super
-learner (van der Laan et al. 2007) over a logarithmic pool (Genest and Zidek 1986), in which a member that knows
-nothing changes no decision. Of several labels the log-odds are averaged; of scores the probabilities themselves,
-so that the expected scores are, for the least squared error. A temperature divides the logarithms where it lowers
-the loss clearly on rows that did not choose it (Guo et al. 2017).
+The weights are not negative, sum to 1 and minimise the loss on rows that no member has learned from. This is a
+super learner (van der Laan et al. 2007) over a logarithmic pool (Genest and Zidek 1986): a member with uniform
+probabilities changes no decision. For several labels the pool averages log-odds. For scores it averages
+probabilities, and so expected scores, which minimises the squared error. A temperature divides the logarithms if
+that clearly lowers the loss on rows that did not choose it (Guo et al. 2017).
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ def mixture_weights(
 def best_weights(
     probabilities: Sequence[Floats], targets: Doubles, importance: Floats, labels: Labels, prior: float
 ) -> list[float]:
-    """Return the weights of least loss, of as many as `probabilities`; importance: (rows,) of each.
+    """Return the weight of each member that minimises the loss; importance: (rows,) weights of the rows.
 
-    prior: how strongly a departure from equal weights is punished, in rows.
+    prior: the strength of the penalty on unequal weights, as a number of rows.
     """
     count = len(probabilities)
     if count == 1:
