@@ -303,11 +303,15 @@ def test_prompts_are_the_beginnings_of_held_out_text(flow: Path) -> None:
 
 
 def test_each_of_few_documents_has_a_prompt(tmp_path: Path) -> None:
-    texts = {"en": "A river runs.\n\n" * 600, "ko": "강물은 흐른다. " * 2_000, "el": "Ο ποταμός.\n\n" * 1_200}
-    for name, text in texts.items():
-        lines = [f"{number} {line}" for number, line in enumerate(text.splitlines(True))]
-        (tmp_path / f"{name}.txt").write_text("".join(lines), encoding="utf-8")
-    build_corpus([tmp_path / f"{name}.txt" for name in texts], tmp_path / "corpus")
+    sentences = {
+        "en": ("A river runs.\n\n", 600),
+        "ko": ("강물은 흐른다. ", 2_000),
+        "el": ("Ο ποταμός.\n\n", 1_200),
+    }
+    for name, (sentence, count) in sentences.items():
+        text = "".join(f"{number} {sentence}" for number in range(count))
+        (tmp_path / f"{name}.txt").write_text(text, encoding="utf-8")
+    build_corpus([tmp_path / f"{name}.txt" for name in sentences], tmp_path / "corpus")
     prompts = " ".join(choose_prompts(tmp_path / "corpus"))
     assert all(word in prompts for word in ("river", "강물은", "ποταμός"))
 
