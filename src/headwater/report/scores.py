@@ -51,26 +51,12 @@ class ScoreRow:
     is_baseline: bool = False  # a linear model on the same rows
 
 
-@dataclass(frozen=True)
-class MatrixRow:
-    """One metric of one protocol for several models."""
-
-    name: str
-    metric: str
-    scores: Mapping[str, ScoreRow]
-
-    @property
-    def first(self) -> ScoreRow:
-        """One of the scores: chance and the papers' values are the same for all."""
-        return next(iter(self.scores.values()))
-
-
-def compare(scores: Sequence[ScoreRow]) -> list[MatrixRow]:
-    """Return one row for each protocol and metric, in the order of `scores`, with the score of each model."""
+def compare(scores: Sequence[ScoreRow]) -> dict[tuple[str, str], dict[str, ScoreRow]]:
+    """Return the score of each model by protocol and metric, in the order of `scores`."""
     rows: dict[tuple[str, str], dict[str, ScoreRow]] = {}
     for score in scores:
         rows.setdefault((score.name, score.metric), {}).setdefault(score.model, score)
-    return [MatrixRow(name, metric, row) for (name, metric), row in rows.items()]
+    return rows
 
 
 def read_scores(content: Mapping[str, Any], model: str) -> tuple[list[Bar], list[ScoreRow], list[tuple[str, str]]]:
