@@ -176,23 +176,17 @@ def _list(names: list[str], data: list[Path], as_json: bool) -> None:
 
     tasks = select(names) if names else list(all_tasks().values())
     located, missing = DataFiles(data).locate_tasks(tasks)
-    listed: list[dict[str, Any]] = [
-        {
-            "protocol": task.protocol,
-            "summary": task.summary,
-            "metrics": [metric.name for metric in task.metrics],
-            "found": {role: str(path) for role, path in located.get(task, {}).items()},
-            "missing": missing.get(task, ""),
-        }
-        for task in tasks
-    ]
-    width = max(len(entry["protocol"]) for entry in listed)
-    lines = []
-    for entry in listed:
-        state = "" if not data else (f"  missing: {entry['missing']}" if entry["missing"] else "  here")
-        lines.append(f"{entry['protocol'].ljust(width)}  {entry['summary']}{state}")
+    width = max(len(task.protocol) for task in tasks)
+    listed, lines = list[dict[str, Any]](), list[str]()
+    for task in tasks:
+        files, absent = {role: str(path) for role, path in located.get(task, {}).items()}, missing.get(task, "")
+        metrics = [metric.name for metric in task.metrics]
+        about = {"protocol": task.protocol, "summary": task.summary, "metrics": metrics}
+        listed.append(about | {"found": files, "missing": absent})
+        state = "" if not data else (f"  missing: {absent}" if absent else "  here")
+        lines.append(f"{task.protocol.ljust(width)}  {task.summary}{state}")
     content: dict[str, Any] = {"protocols": listed}
-    if not names and (absent := missing_benchmarks()):
-        content["not installed"] = {PAPERS: absent}
-        lines += ["", f"{PAPERS} has {', '.join(absent)}. It is not installed: {INSTALL_PAPERS}"]
+    if not names and (benchmarks := missing_benchmarks()):
+        content["not installed"] = {PAPERS: benchmarks}
+        lines += ["", f"{PAPERS} has {', '.join(benchmarks)}. It is not installed: {INSTALL_PAPERS}"]
     emit(content, as_json=as_json, text="\n".join(lines))

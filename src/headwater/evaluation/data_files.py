@@ -60,8 +60,8 @@ class DataFiles:
                 paths[source.role] = path
             elif source.needed:
                 wanted = f"a folder of kind {source.kind}" if source.kind else " or ".join(source.names)
-                where = ", ".join(str(folder) for folder in self._data) or "no --data folder"
-                raise ResourceError(f"{wanted} was not found in {where}", repair=source.where)
+                where = f"in {', '.join(map(str, self._data))}" if self._data else "without a --data folder"
+                raise ResourceError(f"{wanted} was not found {where}", repair=source.where)
         return paths
 
     def locate_tasks(self, tasks: Iterable[Task]) -> tuple[dict[Task, dict[str, Path]], dict[Task, str]]:
