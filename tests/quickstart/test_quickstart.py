@@ -85,8 +85,9 @@ def test_every_stage_leaves_its_folder(flow: Path) -> None:
 def test_a_fine_tuning_reads_only_the_rows_that_it_learns(flow: Path) -> None:
     metrics = json.loads((flow / "fine-tuned/source/metrics.json").read_text())
     assert "baseline" in metrics
-    assert max(metrics["counts"].values()) <= BATCH * metrics["steps"]
-    assert len(metrics["curve"]) == 1
+    steps = read_manifest(flow / "fine-tuned/source").config["steps"]
+    assert max(metrics["counts"].values()) <= BATCH * steps
+    assert len(metrics.get("curve", [])) <= 1  # of LP-FT, if it is a member
 
 
 def test_every_stage_with_a_model_runs_on_the_given_device(
