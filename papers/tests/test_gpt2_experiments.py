@@ -285,20 +285,21 @@ class _InOrder:
     """Knows every byte of a sentence that follows the one before it in the text, and none of another."""
 
     config = SimpleNamespace(context=32)
-    tokenizer = SimpleNamespace(encode=lambda text: list(text.encode()))
+    tokenizer = SimpleNamespace(encode=lambda text: list(text.encode()), start_of_text=0)
 
     @property
     def scorer(self) -> Any:
         return self
 
-    def rolling(self, ids: list[int], context: int, stride: int) -> Any:
-        assert stride == context // 2
-        lines = bytes(ids).decode().split(" word ")[1:]
+    def token_scores(self, pairs: list[tuple[list[int], list[int]]]) -> list[Any]:
+        lengths = [len(continuation) for _, continuation in pairs]
+        lines = bytes(token for _, continuation in pairs for token in continuation).decode().split(" word ")[1:]
         costs = [0.0]
         for before, after in itertools.pairwise(lines):
             follows = int(after[0]) == int(before[0]) + 1 and before[2] == after[2]
             costs.append(0.0 if follows else -1.0)
-        return np.repeat(np.array(costs, dtype=np.float32), [len(" word ") + len(line) for line in lines])
+        scores = np.repeat(np.array(costs, dtype=np.float32), [len(" word ") + len(line) for line in lines])
+        return [SimpleNamespace(log_probability=part) for part in np.split(scores, np.cumsum(lengths)[:-1])]
 
 
 @pytest.mark.slow
