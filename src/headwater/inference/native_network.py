@@ -91,7 +91,7 @@ class NativeNetwork:
         )
         self._reserve(0)
 
-    def hidden(self, forest: Forest, kept: npt.NDArray[np.int64]) -> Tensor:
+    def hidden(self, forest: Forest, wanted: npt.NDArray[np.int64]) -> Tensor:
         """See Network."""
         counts = [-(-(branch.last - branch.first) // PAGE) for branch in forest.branches]
         pages = np.concatenate([[0], np.cumsum(counts)])  # the first of each branch, then their number
@@ -106,9 +106,9 @@ class NativeNetwork:
                 count = -(-(branch.last - branch.first) // PAGE)
                 tables[member, start : start + count] = first[id(branch)] + np.arange(count)
                 slots[branch.first : branch.last] = member
-        rows = np.concatenate([kept, np.setdiff1d(np.arange(len(forest.ids)), kept, assume_unique=True)])
+        rows = np.concatenate([wanted, np.setdiff1d(np.arange(len(forest.ids)), wanted, assume_unique=True)])
         ids, positions = np.array(forest.ids)[rows], np.array(forest.positions)[rows]
-        return self._forward(ids, slots[rows], positions, tables, len(kept), None)
+        return self._forward(ids, slots[rows], positions, tables, len(wanted), None)
 
     def logits(self, hidden: Tensor, out: Tensor | None = None) -> Tensor:
         """See Network."""

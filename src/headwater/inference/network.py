@@ -75,8 +75,8 @@ class Network(Protocol):
     precision: Precision
     lock: threading.Lock  # held from a call of `hidden` until its result is read
 
-    def hidden(self, forest: Forest, kept: npt.NDArray[np.int64]) -> Tensor:
-        """Return the last hidden states of the rows `kept`, (kept, width) float32, valid until the next call."""
+    def hidden(self, forest: Forest, wanted: npt.NDArray[np.int64]) -> Tensor:
+        """Return the last hidden states of the rows `wanted`, (wanted, width) float32; valid until the next."""
         ...
 
     def logits(self, hidden: Tensor, out: Tensor | None = None) -> Tensor:

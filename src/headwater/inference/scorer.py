@@ -150,9 +150,9 @@ class Scorer:
             rows = np.concatenate([path[-len(ids) :] for path, ids in zip(forest.paths, wanted, strict=True)])
             targets = np.concatenate([np.arange(first[number], first[number + 1]) for number in members])
             tokens = np.concatenate(wanted)
-            kept, source = np.unique(rows, return_inverse=True)
+            projected, source = np.unique(rows, return_inverse=True)
             order = np.argsort(source, kind="stable")
-            for start, logits in _projected(self.network, self.network.hidden(forest, kept)):
+            for start, logits in _projected(self.network, self.network.hidden(forest, projected)):
                 low, high = np.searchsorted(source[order], [start, start + len(logits)])
                 chunk = order[low:high]
                 yield logits, source[chunk] - start, targets[chunk], tokens[chunk]

@@ -115,13 +115,13 @@ class TorchNetwork:
         """Return the residual stream after the final norm, if the model has one."""
         return x if self.final_norm is None else self.final_norm(x)
 
-    def hidden(self, forest: Forest, kept: npt.NDArray[np.int64]) -> Tensor:
+    def hidden(self, forest: Forest, wanted: npt.NDArray[np.int64]) -> Tensor:
         """See Network."""
         return self.forward(
             torch.tensor(forest.ids, device=self.device),
             torch.tensor(forest.positions, device=self.device),
             BranchAttention(forest.branches),
-            keep=torch.from_numpy(kept).to(self.device),
+            keep=torch.from_numpy(wanted).to(self.device),
         )
 
     @torch.inference_mode()

@@ -82,8 +82,8 @@ def plan_completion(request: OpenRequest, body: CompletionRequest, worker: Worke
         raise Problem(400, "best_of is not supported: ask for n continuations and compare them.", param="best_of")
     prompts = read_prompts(request, body.prompt, "prompt")
     if body.max_tokens != 0 and len(prompts) * n > worker.capacity:
-        asked = f"{counted(len(prompts), 'prompt')} with {counted(n, 'continuation')} each"
-        raise Problem(400, f"{asked} at once; the most is {worker.capacity} in all.", param="prompt")
+        requested = f"{counted(len(prompts), 'prompt')} with {counted(n, 'continuation')} each"
+        raise Problem(400, f"{requested} at once; the most is {worker.capacity} in all.", param="prompt")
     context, vocabulary = served.lm.config.context, served.lm.tokenizer.vocabulary_size
     wanted = served.lm.request((), **body.options())
     requests: list[tuple[Request, int]] = []

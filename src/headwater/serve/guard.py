@@ -298,18 +298,18 @@ def _host(scope: Scope) -> str | None:
 
 def _request_id(scope: Scope) -> bytes:
     """Return the client's X-Request-Id, or a new one."""
-    given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
-    return given if _REQUEST_ID.fullmatch(given.decode("latin-1")) else f"req_{secrets.token_hex(16)}".encode()
+    chosen = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
+    return chosen if _REQUEST_ID.fullmatch(chosen.decode("latin-1")) else f"req_{secrets.token_hex(16)}".encode()
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    given = False
+    replayed = False
 
     async def again() -> Message:
-        nonlocal given
-        if given:
+        nonlocal replayed
+        if replayed:
             return await receive()
-        given = True
+        replayed = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return again

@@ -147,7 +147,7 @@ def _head(number: list[int], steps: HeadSteps) -> dict[str, Any]:
 def _mlp(served: Served, layer: int, units: Units, target: int, name: Callable[[int], str]) -> dict[str, Any]:
     def tokens(row: Floats) -> list[dict[str, Any]]:
         order = np.argsort(-row, kind="stable")[:_TOKENS]
-        return [{"token": int(one), "text": name(int(one)), "logit": float(row[one])} for one in order]
+        return [{"token": int(token), "text": name(int(token)), "logit": float(row[token])} for token in order]
 
     def described(index: int) -> dict[str, Any]:
         row = units.logits[index].astype(np.float64).round(4)
@@ -157,7 +157,7 @@ def _mlp(served: Served, layer: int, units: Units, target: int, name: Callable[[
             **{key: round(float(value[index]), 4) for key, value in values.items()},
             "target": float(row[target]),
             "raised": tokens(row),
-            "lowered": [{**one, "logit": -one["logit"]} for one in tokens(-row)],
+            "lowered": [{**entry, "logit": -entry["logit"]} for entry in tokens(-row)],
         }
 
     return {

@@ -32,11 +32,11 @@ StopText = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 MOST_ALTERNATIVES = 20
 
 
-def _few(given: Any) -> Any:
+def _few(fields: Any) -> Any:
     """Refuse a long object before its entries are checked."""
-    if isinstance(given, dict) and len(given) > MOST_BIASED:
-        raise ValueError(f"it has {len(given):,} entries; the most is {MOST_BIASED:,}")
-    return given
+    if isinstance(fields, dict) and len(fields) > MOST_BIASED:
+        raise ValueError(f"it has {len(fields):,} entries; the most is {MOST_BIASED:,}")
+    return fields
 
 
 Bias = Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], BeforeValidator(_few)]
@@ -51,11 +51,11 @@ class Body(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _few_fields(cls, given: Any) -> Any:
+    def _few_fields(cls, fields: Any) -> Any:
         """Raise Problem for many fields: an error for each unknown one would take long."""
-        if isinstance(given, dict) and len(given) > MOST_FIELDS:
-            raise Problem(400, f"The body has {len(given):,} fields; the most is {MOST_FIELDS}.")
-        return given
+        if isinstance(fields, dict) and len(fields) > MOST_FIELDS:
+            raise Problem(400, f"The body has {len(fields):,} fields; the most is {MOST_FIELDS}.")
+        return fields
 
 
 class StreamOptions(BaseModel):
@@ -121,11 +121,11 @@ class CompletionRequest(Body):
 
     @model_validator(mode="before")
     @classmethod
-    def _join_token_limits(cls, given: Any) -> Any:
+    def _join_token_limits(cls, fields: Any) -> Any:
         """Keep one of the names of `max_tokens`; raise Problem if they have different numbers."""
-        if not isinstance(given, dict):
-            return given
-        sent = {name: given[name] for name in _TOKEN_LIMITS if name in given}
+        if not isinstance(fields, dict):
+            return fields
+        sent = {name: fields[name] for name in _TOKEN_LIMITS if name in fields}
         limits = {name: value for name, value in sent.items() if value is not None}
         first = next(iter((limits or sent).items()), None)
         for name, value in limits.items():
@@ -134,15 +134,15 @@ class CompletionRequest(Body):
                     f"{name} is {str(value)[:40]}, and {first[0]} {str(first[1])[:40]}; expected one of them."
                 )
                 raise Problem(400, message, param=name)
-        return {key: value for key, value in given.items() if key not in sent} | dict([first] if first else [])
+        return {key: value for key, value in fields.items() if key not in sent} | dict([first] if first else [])
 
     @model_validator(mode="before")
     @classmethod
-    def _drop_defaults_of_vllm(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        ask_for_nothing = {k for k, value in _DEFAULTS_OF_VLLM.items() if given.get(k) in (None, value)}
-        return {key: value for key, value in given.items() if key not in ask_for_nothing}
+    def _drop_defaults_of_vllm(cls, fields: Any) -> Any:
+        if not isinstance(fields, dict):
+            return fields
+        ask_for_nothing = {k for k, value in _DEFAULTS_OF_VLLM.items() if fields.get(k) in (None, value)}
+        return {key: value for key, value in fields.items() if key not in ask_for_nothing}
 
     def options(self) -> GenerateOptions:
         """Return the options of the engine's request; those that are null have its defaults."""

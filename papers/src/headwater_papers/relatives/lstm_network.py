@@ -33,7 +33,7 @@ class RecurrentNetwork:
         self.device = own.tokens.weight.device
 
     @torch.inference_mode()
-    def hidden(self, forest: Forest, kept: npt.NDArray[np.int64]) -> Tensor:
+    def hidden(self, forest: Forest, wanted: npt.NDArray[np.int64]) -> Tensor:
         """See Network. The texts of the forest are padded on the right, which does not change their states."""
         states = torch.empty(len(forest.ids), self.config.width, device=self.device)
         ids = torch.tensor(forest.ids)
@@ -42,7 +42,7 @@ class RecurrentNetwork:
             batch = torch.nn.utils.rnn.pad_sequence([ids[path] for path in paths], batch_first=True)
             for path, row in zip(paths, self.model.hidden(batch.to(self.device)), strict=True):
                 states[path.to(self.device)] = row[: len(path)]
-        return states[torch.from_numpy(kept).to(self.device)]
+        return states[torch.from_numpy(wanted).to(self.device)]
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor, out: Tensor | None = None) -> Tensor:
