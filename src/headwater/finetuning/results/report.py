@@ -149,7 +149,7 @@ def _training_lines(results: FinetuneResults) -> list[str]:
             lines.append(f"The state after update {training.best_step:,} of {training.steps:,} is kept")
     if results.left_out:
         lines.append(
-            f"The linear models learned from evenly spaced rows, without {results.left_out:,} of the others"
+            f"The linear models learned from rows drawn at random, without {results.left_out:,} of the others"
         )
     return lines
 
