@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import DataError
-from headwater.finetuning import Raw
+from headwater.finetuning import Encoded, Raw
 from headwater.finetuning.model.inputs import arrange, encode, shorten
 from headwater.tokenizer import TaskTokens, Tokenizer
 
@@ -89,3 +90,20 @@ def test_a_row_that_cannot_be_used_is_named_with_its_table(tokenizer: Tokenizer)
     for row in (long, unpaired):
         with pytest.raises(DataError, match=f"^answers.jsonl row {row.row}: "):
             encode([good, row], "choice", extended, 40, name="answers.jsonl")
+
+
+@given(st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), min_size=1, max_size=6), st.data())
+def test_taken_examples_have_their_sequences(shape: list[list[int]], data: st.DataObject) -> None:
+    lengths = [length for example in shape for length in example]
+    encoded = Encoded(
+        ids=np.arange(sum(lengths), dtype=np.int32),
+        starts=np.cumsum([0, *lengths]),
+        first=np.cumsum([0, *map(len, shape)]),
+        targets=np.arange(len(shape), dtype=float),
+        cut=np.arange(len(shape), dtype=np.int32),
+    )
+    rows = data.draw(st.lists(st.integers(0, len(shape) - 1)))
+    taken = encoded.take(np.array(rows, dtype=np.intp))
+    expected = [encoded.sequence(n) for row in rows for n in range(encoded.first[row], encoded.first[row + 1])]
+    assert [taken.sequence(n) for n in range(len(taken.lengths))] == expected
+    assert taken.targets.tolist() == rows
