@@ -269,23 +269,23 @@ def library_content(vocabulary: Vocabulary, *, specials: bool = True) -> dict[st
 
 
 def _added_entries(vocabulary: Vocabulary) -> dict[int, dict[str, Any]]:
-    unknown = [AddedToken(UNKNOWN)] if vocabulary.kind == "gpt1" else []
-    return {vocabulary.ids[token.content]: token._asdict() for token in (*unknown, *vocabulary.added)}
+    tokens = [*([AddedToken(UNKNOWN)] if vocabulary.kind == "gpt1" else []), *vocabulary.added]
+    keys = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
+    return {vocabulary.ids[token.content]: {key: getattr(token, key) for key in keys} for token in tokens}
 
 
 def _tokenizer_config(vocabulary: Vocabulary, roles: Roles) -> dict[str, Any]:
     end = vocabulary.tokens[roles.ends[0]] if roles.ends else None
+    named = {"bos_token": None if roles.start is None else vocabulary.tokens[roles.start], "eos_token": end}
     by_kind: dict[str, dict[str, Any]] = {
-        "gpt2": {"add_prefix_space": False, "unk_token": end},
-        "gpt1": {"do_lower_case": True, "unk_token": UNKNOWN},
-        "foreign": dict(roles.names),
+        "gpt2": {"add_prefix_space": False, **named, "unk_token": end},
+        "gpt1": {"unk_token": UNKNOWN, "do_lower_case": True, **named},
+        "foreign": {**named, **dict(roles.names)},
     }
     config: dict[str, Any] = {
         "tokenizer_class": TOKENIZER_CLASSES[vocabulary.kind],
         "added_tokens_decoder": {str(index): entry for index, entry in _added_entries(vocabulary).items()},
         "clean_up_tokenization_spaces": False,
-        "bos_token": None if roles.start is None else vocabulary.tokens[roles.start],
-        "eos_token": end,
         **by_kind[vocabulary.kind],
     }
     if roles.padding is not None:
