@@ -70,8 +70,8 @@ def pretrain(
     require_one_model({"preset": preset, "init_from": init_from}, changed)
     if init_from is not None and not begun:
         init_from = str(local_model(init_from, download))
-    given = {"preset": preset, "init_from": init_from, "seed": seed, "device": device}
-    layers += option_layers(given)
+    options = {"preset": preset, "init_from": init_from, "seed": seed, "device": device}
+    layers += option_layers(options)
     config = PretrainConfig.build(*layers, changed, source=str(recipe or "--set"))
     if tokens is None:
         raise UsageError("--tokens is missing", expected="the folder that `headwater pack` wrote")

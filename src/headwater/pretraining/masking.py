@@ -38,9 +38,9 @@ class Masking:
         ids: (context,) int64; candidates: (context,) bool, the positions that may be chosen.
         """
         generator = np.random.default_rng([self.seed, update, row])
-        places = np.flatnonzero(candidates)
-        count = self.count(len(places))
-        chosen = generator.permutation(places)[:count]
+        positions = np.flatnonzero(candidates)
+        count = self.count(len(positions))
+        chosen = generator.permutation(positions)[:count]
         draw = generator.random(count)
         random = generator.integers(0, self.vocabulary, count)
         read, targets = ids.copy(), np.full_like(ids, IGNORE)

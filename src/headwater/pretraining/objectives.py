@@ -30,7 +30,7 @@ def masked(model: Any, batch: TokenBatch) -> tuple[Tensor, Mapping[str, Tensor]]
     embeddings = model.embeddings()
     hidden = model.hidden(batch.ids, embeddings=embeddings).flatten(0, 1)  # (sequences · context, width)
     targets, weights = batch.targets.flatten(), batch.weights.flatten()
-    chosen = batch.places()
+    chosen = batch.target_positions()
     hidden, targets, weights = hidden[chosen], targets[chosen], weights[chosen]
     matrix, bias = model.output_matrix(embeddings), None
     if model.output_transform is not None:

@@ -89,8 +89,8 @@ def pretrain(
     written first).
     """
     with process_group(config.device) as ranks:
-        asked, packed, begun = config, checked_tokens(tokens, ranks), _begun(out)
-        config = resolve(asked, tokens, ranks, begun, packed)
+        unresolved, packed, begun = config, checked_tokens(tokens, ranks), _begun(out)
+        config = resolve(unresolved, tokens, ranks, begun, packed)
         # Ranks on different machines use the first one's precision.
         config = config.model_copy(update={"precision": ranks.broadcast(config.precision)})
         model_folder = out / "model"
@@ -112,7 +112,7 @@ def pretrain(
             if not is_longer:
                 lock.enter_context(folder_lock(out))
             config.save(out / "config.toml")
-            for name, text in describe_run(asked, config, packed).items():
+            for name, text in describe_run(unresolved, config, packed).items():
                 progress.note(f"{name.capitalize()}: {text}")
             _train(config, tokens, out, ranks, progress, more_figures, on_update)
             for name in ("config.toml", "metrics.jsonl"):
@@ -358,10 +358,10 @@ def _write_model(
             save_model(model, work, tokenizer=tokenizer_of(config.architecture, tokens))
 
 
-def describe_run(asked: PretrainConfig, config: PretrainConfig, packed: Manifest) -> dict[str, str]:
+def describe_run(unresolved: PretrainConfig, config: PretrainConfig, packed: Manifest) -> dict[str, str]:
     """Return what a run computes, reads and learns with, and a warning if it will learn little.
 
-    asked: the recipe before it was resolved; packed: the manifest of its tokens.
+    unresolved: the recipe before it was resolved; packed: the manifest of its tokens.
     """
     tokens = packed.config["counts"]["train"]["tokens"]
     passes = config.steps * config.batch_size * config.window / tokens
@@ -378,13 +378,13 @@ def describe_run(asked: PretrainConfig, config: PretrainConfig, packed: Manifest
         "learning rate": f"{rate}, schedule {config.schedule}",
         "disk": f"{counted(config.keep, 'checkpoint')} of {byte_size(saved)} and the best one",
     }
-    if config.steps < asked.warmup_steps:
+    if config.steps < unresolved.warmup_steps:
         rows["warning"] = (
             f"{counted(config.steps, 'update')} read {tokens:,} tokens {passes:,.1f} times, fewer than the "
-            f"recipe's warmup_steps = {asked.warmup_steps:g}: the model will learn little. Use more text or more "
-            "passes over it, or continue a trained model: --from gpt2-mini"
+            f"recipe's warmup_steps = {unresolved.warmup_steps:g}: the model will learn little. Use more text or "
+            "more passes over it, or continue a trained model: --from gpt2-mini"
         )
-    elif passes >= MANY_PASSES + 0.5:  # whole updates are a little more than the passes that were asked for
+    elif passes >= MANY_PASSES + 0.5:  # whole updates are a little more than the passes of `epochs`
         rows["warning"] = (
             f"the text is read {passes:,.0f} times; beyond about {MANY_PASSES} passes a model learns it by heart. "
             f"Gather more text, or use --set epochs={MANY_PASSES} or a smaller model"

@@ -208,12 +208,12 @@ def checked_tokens(tokens: Path, ranks: Ranks) -> Manifest:
     return checked
 
 
-def require_one_model(*given: Mapping[str, Any]) -> None:
+def require_one_model(*layers: Mapping[str, Any]) -> None:
     """Raise UsageError if a user's own keys have both a model to continue from and keys of a new one.
 
     Those of a recipe are defaults, which `init_from` replaces.
     """
-    keys = {key: value for layer in given for key, value in layer.items() if value is not None}
+    keys = {key: value for layer in layers for key, value in layer.items() if value is not None}
     for key in ("preset", "faithful") if "init_from" in keys else ():
         if key in keys:
             raise UsageError(

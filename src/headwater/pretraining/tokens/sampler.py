@@ -48,14 +48,14 @@ class TokenBatch:
         """Return the batch on a device."""
         if device.type == "cpu":
             return self
-        moved = (to_device(tensor, device) for tensor in (self.ids, self.targets, self.weights, self.places()))
-        return TokenBatch(*moved)
+        tensors = (self.ids, self.targets, self.weights, self.target_positions())
+        return TokenBatch(*(to_device(tensor, device) for tensor in tensors))
 
     def first(self, count: int) -> TokenBatch:
         """Return a batch of the first sequences."""
         return TokenBatch(self.ids[:count], self.targets[:count], self.weights[:count])
 
-    def places(self) -> Tensor:
+    def target_positions(self) -> Tensor:
         """Return `chosen`, computed on the CPU, because the host would have to wait for a device."""
         return (self.targets != IGNORE).flatten().nonzero().squeeze(1) if self.chosen is None else self.chosen
 
@@ -157,9 +157,9 @@ class Sampler:
 
     def windows_of(self, step: int) -> np.ndarray:
         """Return the windows of update `step` (from 0), of all ranks: (batch_size,) int64 indices."""
-        places = np.arange(step * self.batch_size, (step + 1) * self.batch_size, dtype=np.int64)
-        epochs, positions = np.divmod(places, self.stream.windows)
-        indices = np.empty_like(places)
+        numbers = np.arange(step * self.batch_size, (step + 1) * self.batch_size, dtype=np.int64)
+        epochs, positions = np.divmod(numbers, self.stream.windows)
+        indices = np.empty_like(numbers)
         for epoch in np.unique(epochs):
             chosen = epochs == epoch
             indices[chosen] = permute(positions[chosen], self.stream.windows, self.seed, int(epoch))
