@@ -1,6 +1,6 @@
 """Time a default fine-tuning, from the command to its end, beside TF-IDF with a linear model and SetFit.
 
-    python benchmarks/finetune_default.py --rows 128 800 --setfit benchmarks/peers/setfit/bin/python
+    python benchmarks/finetune_default.py --rows 128 800 --setfit PYTHON_WITH_SETFIT
 
 Every side is a whole process that reads the same table of short texts in two classes (SST-2's sentences
 from `--data`, else made ones of its lengths) and trains. `headwater finetune` learns TF-IDF, a probe and a
