@@ -7,6 +7,7 @@ options. An unknown key is an error that names the nearest known one.
 from __future__ import annotations
 
 import difflib
+import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -51,6 +52,14 @@ class Config(BaseModel):
         if unknown:
             detail: Any = {"type": "extra_forbidden", "loc": (unknown[0],), "input": value[unknown[0]]}
             raise ValidationError.from_exception_data(cls.__name__, [detail])
+        return value
+
+    @field_validator("*")
+    @classmethod
+    def _reject_non_finite(cls, value: Any) -> Any:
+        """Apply `allow_inf_nan` to numbers written as text, such as "Infinity", as pydantic 2.14 does."""
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError("Input should be a finite number")
         return value
 
     @classmethod
