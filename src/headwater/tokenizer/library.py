@@ -60,8 +60,10 @@ def bert_steps(
         "vocab": vocab,
     }
     decoder = {"type": "WordPiece", "prefix": CONTINUES, "cleanup": True}
-    first, last = ([token, vocab.get(token, 0)] for token in frame)
-    template = {"type": "BertProcessing", "cls": first, "sep": last}
+    template = None
+    if all(token in vocab for token in frame):
+        first, last = ([token, vocab[token]] for token in frame)
+        template = {"type": "BertProcessing", "cls": first, "sep": last}
     return {**_steps(_bert_normalizer(rules), _BERT_SPLIT, decoder, model), "post_processor": template}
 
 
