@@ -64,6 +64,21 @@ def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 NEAR = BuildConfig(near_duplicates=True)
 
 
+def test_a_build_killed_while_its_folder_is_sealed_is_finished_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(work: Path) -> None:
+        raise KeyboardInterrupt(work)
+
+    files = write_files(tmp_path / "files")
+    build_corpus([files], tmp_path / "whole", NEAR)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("headwater.storage.stage.record_files", killed)
+        build_corpus([files], tmp_path / "out", NEAR)
+    build_corpus([files], tmp_path / "out", NEAR)
+    assert open_folder(tmp_path / "out").files == open_folder(tmp_path / "whole").files
+
+
 def test_one_worker_and_many_write_the_same_bytes(tmp_path: Path) -> None:
     files = write_files(tmp_path / "files")
     build_corpus([files], tmp_path / "one", NEAR)

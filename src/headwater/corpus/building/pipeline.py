@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from collections import Counter
 from collections.abc import Sequence
@@ -220,15 +221,20 @@ def read_funnel(corpus: Path) -> dict[str, Any]:
 
 
 def _join_shards(runner: BuildRunner, work: Path, funnel: Funnel) -> Tally:
-    """Move the shards into the stage's folder `work`; return the counts of their documents, of copies too.
+    """Link the shards into the stage's folder `work`; return the counts of their documents, of copies too.
 
-    Raises DataError if no document is left.
+    The finished tasks keep their shards, so that a build that is killed now can be finished later. Raises
+    DataError if no document is left.
     """
     (work / DOCUMENTS).mkdir()
     counts = Tally()
     for number in range(runner.shard_count()):
         merge(counts, runner.account("shard", number))
-        (runner.output("shard", number) / shard_name(0)).rename(work / DOCUMENTS / shard_name(number))
+        shard, target = runner.output("shard", number) / shard_name(0), work / DOCUMENTS / shard_name(number)
+        try:
+            os.link(shard, target)
+        except OSError:  # a file system without links
+            shutil.copyfile(shard, target)
     if not counts.total("kept", "documents"):
         removed = [
             (removal["documents"], f"{step}: {rule}")
