@@ -30,12 +30,20 @@ from headwater.quickstart.labels import make_labels
 from headwater.quickstart.samples import write_samples
 from headwater.reading import read_json
 from headwater.report import measured_lines, report
-from headwater.storage import INTERACTIVE, Progress, has_manifest, open_folder, read_manifest, write_json
+from headwater.storage import (
+    INTERACTIVE,
+    QUICKSTART,
+    QUICKSTART_REPORT,
+    Progress,
+    has_manifest,
+    open_folder,
+    read_manifest,
+    write_json,
+)
 from headwater.tokenizer import Tokenizer, train_tokenizer
 
 BUILT_IN = "python-docs"
 VALIDATION = 0.05
-SETTINGS = "quickstart.json"  # the minutes and the seed of a folder
 # A tokenizer that splits a text into its words needs fewer tokens: English has 3 bytes a token or more.
 BYTES_A_TOKEN = 2.0
 CONTINUE_BYTES = 20_000_000  # of a corpus that is large enough for a model from scratch
@@ -144,7 +152,7 @@ def quickstart(
         metrics = finetune(config, folder, model=model, **files, progress=progress)
         tuned = {key: metrics[key] for key in ("accuracy", "chance", "majority")}
         shown.append(folder)
-    page = out / "report.html"
+    page = out / QUICKSTART_REPORT
     report(shown, page, progress=progress)
     figures = {"results": results.to_dict()["results"], "fine-tuned": tuned}
     return Quickstart(out, model, page, prompts[0], figures)
@@ -154,7 +162,7 @@ def _gather(
     out: Path, settings: dict[str, float], text: Sequence[Path], rules: BuildConfig, progress: Progress
 ) -> tuple[int, str | None]:
     """Gather the corpus in `out`; return its bytes and the shipped model to continue from."""
-    corpus, is_new, minutes = out / "corpus", not (out / SETTINGS).exists(), settings["minutes"]
+    corpus, is_new, minutes = out / "corpus", not (out / QUICKSTART).exists(), settings["minutes"]
     if is_new:
         progress.note(
             f"this takes about {WHOLE[0] * minutes + WHOLE[1]:.0f} minutes, {_time(minutes)} of them for "
@@ -162,7 +170,7 @@ def _gather(
         )
     build_corpus([*text] or [BUILT_IN], corpus, rules, progress=progress)
     if is_new:
-        write_json(out / SETTINGS, settings)
+        write_json(out / QUICKSTART, settings)
     size = sum(len(document.text.encode()) for _, document in split(corpus, VALIDATION))
     initial = choose_start(corpus, size) if text else None
     if initial is not None:
@@ -219,7 +227,7 @@ def _require_own(out: Path, settings: dict[str, float]) -> None:
     """Raise FolderError if `out` is a file, or has a quickstart of other minutes or of another seed."""
     if out.exists() and not out.is_dir():
         raise FolderError(f"{out} is a file", expected="a folder to write", repair="Choose another --out")
-    before = read_json(out / SETTINGS) if (out / SETTINGS).exists() else settings
+    before = read_json(out / QUICKSTART) if (out / QUICKSTART).exists() else settings
     for key, value in settings.items():
         if before[key] != value:
             named = out if out.name else out.resolve()  # "." has no name

@@ -15,6 +15,8 @@ from .files import (
 from .lock import folder_lock
 from .progress import INTERACTIVE, SILENT, PlainProgress, Progress, say
 from .provenance import (
+    QUICKSTART,
+    QUICKSTART_REPORT,
     Input,
     Manifest,
     folder_files,
@@ -30,6 +32,8 @@ from .stage import Stage
 
 __all__ = [
     "INTERACTIVE",
+    "QUICKSTART",
+    "QUICKSTART_REPORT",
     "SILENT",
     "Input",
     "Manifest",

@@ -28,6 +28,8 @@ FORMAT_VERSION = 1
 # Hashing this much takes a few seconds. Of a larger folder only the sizes are checked when it is opened.
 HASH_WHEN_BELOW = 4 * 1024**3
 _SAVED = ("dataset_dict.json", "dataset_info.json", "state.json")  # of `datasets.save_to_disk`
+# The settings and the report of a quickstart. Its folder has no manifest, since it may be that of the text.
+QUICKSTART, QUICKSTART_REPORT = ".quickstart.json", "report.html"
 FROM_PYTHON = "headwater (called from Python)"
 _PACKAGES = ("headwater", "numpy", "pyarrow", "safetensors", "tokenizers", "torch")
 
@@ -230,7 +232,8 @@ def user_files(folder: Path) -> tuple[list[Path], list[Path]]:
     """Return the files below a folder in order, and the paths that are left out. Neither has hidden names.
 
     Left out are subfolders that Headwater wrote, so that a stage may write into the folder that it reads; linked
-    folders, which may form a circle; broken links; and what `datasets.save_to_disk` writes next to the tables.
+    folders, which may form a circle; broken links; what `datasets.save_to_disk` writes next to the tables; and the
+    report of a quickstart in this folder.
     """
     files: list[Path] = []
     others: list[Path] = []
@@ -243,6 +246,7 @@ def user_files(folder: Path) -> tuple[list[Path], list[Path]]:
             waiting += [(p, is_saved) for p in sorted(inner, reverse=True)]
         elif path.is_file():
             is_own = is_saved and (path.name in _SAVED or path.match("cache-*.arrow"))
+            is_own = is_own or (path.name == QUICKSTART_REPORT and (path.parent / QUICKSTART).is_file())
             (others if is_own else files).append(path)
         elif path.is_symlink() or path.is_dir():
             others.append(path)
