@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from headwater.cli.main import main
 from headwater.errors import DataError, ResourceError, UsageError
-from headwater.evaluation import Scored, evaluate, read_examples, select
+from headwater.evaluation import Results, Scored, evaluate, read_examples, select
 from headwater.evaluation.tasks import read_task_file
 
 CAPITALS = """
@@ -44,6 +45,18 @@ def test_a_choice_file_is_scored_in_each_reading(world: Any, described: Path, tm
     records = list(read_examples(tmp_path / "out", "capitals.total"))
     assert [record["label"] for record in records] == [0, 0, 1]  # a letter, a text, a number
     assert records[0]["example"]["context"] == "The capital of France is"
+
+
+def test_contexts_that_the_model_cannot_read_whole_are_counted(
+    world: Any, described: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = "the river and " * 200
+    (tmp_path / "capitals.csv").write_text(ROWS.replace("Italy", long).replace("Spain", long), encoding="utf-8")
+    command = ["evaluate", "--model", str(world.model), "--tasks", str(described), "--data", str(tmp_path)]
+    assert main([*command, "--out", str(tmp_path / "out")]) == 0
+    assert "2 contexts cut at the start to fit the model" in " ".join(capsys.readouterr().out.split())
+    results = Results.read(tmp_path / "out").results
+    assert {result.details["cut contexts"] for result in results} == {2}
 
 
 @pytest.mark.parametrize(("reading", "chosen"), [("total", 1), ("mean", 0), ("per-character", 1), ("gain", 0)])

@@ -128,10 +128,12 @@ def _line(result: Result) -> str:
 
 
 def _remarks(details: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what the score does not cover: lost text, another set than the papers', overlap with training text."""
+    """Yield what the score does not cover: lost text, cut contexts, another set, overlap."""
     if lost := details.get("lost text"):
         kinds = ", ".join(f"{kind} {share:.1%}" for kind, share in lost.items() if kind != "lost")
         yield f", the tokenizer loses {lost['lost']:.1%} of the text ({kinds})"
+    if cut := details.get("cut contexts"):
+        yield f", {counted(cut, 'context')} cut at the start to fit the model"
     if other := details.get("not the published set"):
         yield f", not compared with published values: {other} is not the published set"
     if overlap := details.get("overlap"):

@@ -56,7 +56,7 @@ def run_task(
     progress.start(task.protocol, len(examples), "examples")
     before = runner.seconds
     shares = {} if training is None else _shares(examples, training)
-    records, reasons = _records(task, examples, runner, shares, write, progress)
+    records, reasons, cut = _records(task, examples, runner, shares, write, progress)
     seconds = round(runner.seconds - before, 3)
     if not records:
         raise UnsuitableTask(
@@ -67,6 +67,8 @@ def run_task(
     details = _lost_text(task, files, examples, runner.encoder)
     if task.published and not task.is_published_set(files, every):
         details["not the published set"] = ", ".join(str(path) for path in files.values())
+    if cut:
+        details["cut contexts"] = cut
     details |= task.details(files, examples, runner.config, progress)
     if len(examples) < len(every):  # because of the limit
         details |= {"first": len(examples), "available": len(every)}
@@ -84,11 +86,17 @@ def _records(
     shares: Mapping[str, float | None],
     write: Callable[[Mapping[str, Any]], object] | None,
     progress: Progress,
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """Score the examples; return the record of each one, and why others could not be asked."""
+) -> tuple[list[dict[str, Any]], list[str], int]:
+    """Score the examples.
+
+    Return the record of each one, why others could not be asked, and how many have a context that the model reads
+    without its start.
+    """
     records: list[dict[str, Any]] = []
     reasons: list[str] = []
+    cut = 0
     for group in _groups(task, examples, runner.encoder, reasons):
+        cut += sum(any(runner.encoder.is_cut(request) for request in requests) for _, requests in group)
         for example, answers in _answered(task, group, runner):
             share = {"overlap": shares[example.id]} if example.id in shares else {}
             record = {"id": example.id} | task.score(example, answers, runner.encoder)
@@ -97,7 +105,7 @@ def _records(
                 write(record | stored | share)
             records.append(record | share)
         progress.advance(len(records) + len(reasons))
-    return records, reasons
+    return records, reasons, cut
 
 
 def _result(

@@ -102,6 +102,11 @@ def _lost(details: Mapping[str, Any]) -> str:
     return f"; {lost:.1%} of the text is lost by the tokenizer" if lost else ""
 
 
+def _cut(details: Mapping[str, Any]) -> str:
+    cut = details.get("cut contexts", 0)
+    return f"; {counted(cut, 'context')} cut at the start to fit the model" if cut else ""
+
+
 def _score_row(entry: Mapping[str, Any], model: str) -> ScoreRow:
     overlap = entry["details"].get("overlap", {})
     has_score = overlap.get("value without") is not None
@@ -109,7 +114,9 @@ def _score_row(entry: Mapping[str, Any], model: str) -> ScoreRow:
     unjudged = f", {short:,} too short to be judged for overlap" if short else ""
     low, high = of_score(entry["metric"], entry["value"], entry["stderr"], entry["count"])
     return ScoreRow(
-        name=entry["protocol"] + (_lost(entry["details"]) if entry.get("higher_is_better") is False else ""),
+        name=entry["protocol"]
+        + (_lost(entry["details"]) if entry.get("higher_is_better") is False else "")
+        + _cut(entry["details"]),
         metric=entry["metric"],
         value=entry["value"],
         low=low,
