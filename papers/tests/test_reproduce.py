@@ -300,7 +300,7 @@ def test_the_time_of_a_model_follows_from_its_precision(monkeypatch: pytest.Monk
 
 
 def test_the_papers_own_scale_is_refused_with_its_cost(tmp_path: Path, texts: Path) -> None:
-    # Six operations a weight and token, a million updates of 64 x 512 tokens, Transformer and LSTM: some 3e19.
+    # Six operations per weight and token, a million updates of 64 x 512 tokens, Transformer and LSTM: some 3e19.
     with pytest.raises(ResourceError, match=r"floating-point operations over [\d,]{13,} tokens .* GPU-days"):
         reproduce(["all"], load_scale("paper"), texts, tmp_path / "out")
 

@@ -178,11 +178,11 @@ def test_two_gains_are_no_evidence_of_losses() -> None:
         "causal, with W_p": 5.29,
         "causal, without W_p": 5.24,
     }
-    rows = [row_of(setting, "held-out loss, nats a token", value) for setting, value in losses.items()]
+    rows = [row_of(setting, "held-out loss, nats per token", value) for setting, value in losses.items()]
     finding = published(result_of("gpt1_positions.full", rows, (0.04, 0.017, 0.062)))["findings"][0]
     assert finding["verdict"] == NOTHING
     assert "6.420 with W_p, 6.410 without it" in finding["here"]
-    assert "0.040 (0.017 to 0.062) nats a token" in finding["here"]
+    assert "0.040 (0.017 to 0.062) nats per token" in finding["here"]
 
 
 def test_an_effect_below_the_smallest_does_not_hold() -> None:

@@ -103,9 +103,8 @@ def test_zero_shot_scores_of_two_models_are_paired_by_item(
         }[metric]
         details = {"threshold": 0.5} if metric == "matthews" else {}
         higher = metric in ("accuracy", "matthews")
-        result = Result(
-            "one", protocol, metric, float(value), 0.02, 300, 1.0, higher_is_better=higher, details=details
-        )
+        figure = Figure(metric, float(value), 0.02, 300, details)
+        result = Result(**vars(figure), task="one", protocol=protocol, seconds=1.0, higher_is_better=higher)
         found.append(better(result, tmp_path / name))
     small, large = found
     assert small.items is not None
@@ -127,7 +126,17 @@ def test_a_perplexitys_error_ignores_text_lengths(tmp_path: Path) -> None:
     write_examples(records, "1bw.a", tmp_path)
     loss = nats.sum() / words.sum()
     found = better(
-        Result("1bw", "1bw.a", "perplexity", math.exp(loss), None, 200, 1.0, higher_is_better=False), tmp_path
+        Result(
+            "perplexity",
+            math.exp(loss),
+            None,
+            200,
+            task="1bw",
+            protocol="1bw.a",
+            seconds=1.0,
+            higher_is_better=False,
+        ),
+        tmp_path,
     )
     assert found.items is not None
     assert found.items["1bw"].values.mean() == pytest.approx(-loss)
@@ -136,7 +145,9 @@ def test_a_perplexitys_error_ignores_text_lengths(tmp_path: Path) -> None:
 
 def test_bleu_is_not_paired_by_item(tmp_path: Path) -> None:
     write_examples([{"id": "1", "text": "un"}, {"id": "2", "text": "deux"}], "wmt14.a", tmp_path)
-    assert better(Result("wmt14", "wmt14.a", "bleu", 3.0, 0.1, 2, 1.0), tmp_path).items is None
+    assert (
+        better(Result("bleu", 3.0, 0.1, 2, task="wmt14", protocol="wmt14.a", seconds=1.0), tmp_path).items is None
+    )
 
 
 def test_the_power_is_as_planned() -> None:
