@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def measure(task: str, rounds: int, seconds: float) -> dict[str, dict[str, float]]:
-    """Return the steps a second of each side under each load: medians of the rounds."""
+    """Return the steps per second of each side under each load: medians of the rounds."""
     rates = {}
     with sides(task, seconds, None) as processes:
         for load, count in LOADS.items():

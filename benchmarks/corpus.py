@@ -142,7 +142,7 @@ def workers(options: argparse.Namespace, folder: Path) -> None:
 
 
 def fetch(options: argparse.Namespace, folder: Path) -> None:
-    """Measure pages a second from a web server here, next to the least time that delays and answers take."""
+    """Measure pages per second from a web server here, next to the least time that delays and answers take."""
     import socket
 
     from headwater.corpus import FetchConfig, fetch_links, gather_links

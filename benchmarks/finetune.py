@@ -1,4 +1,4 @@
-"""Compare fine-tuning and prediction with transformers: examples a second and peak memory, as ratios of one run.
+"""Compare fine-tuning and prediction with transformers: examples per second and peak memory, as ratios of one run.
 
     python benchmarks/finetune.py --data $HEADWATER_DATA/finetune/sst2/glue/train.tsv
     python benchmarks/finetune.py --cases masked --vocabulary 30522    # full attention, next to transformers' BERT

@@ -1,4 +1,4 @@
-"""Compare generation with transformers, vLLM, llama.cpp, CTranslate2 and ONNX Runtime, in tokens a second.
+"""Compare generation with transformers, vLLM, llama.cpp, CTranslate2 and ONNX Runtime, in tokens per second.
 
     python benchmarks/generate.py --peer-python OTHER_VENV/bin/python --llama LLAMA_CPP/build/bin
     python benchmarks/generate.py --device cuda --batches 1 8 64 --peer-python OTHER_VENV/bin/python

@@ -34,7 +34,7 @@ def absence(folder: str, precision: str, layers: int) -> str:
 
 
 def measure(folder: str, case: Any, updates: int) -> dict[str, float]:
-    """Train for a few updates; return the tokens a second and the peak memory."""
+    """Train for a few updates; return the tokens per second and the peak memory."""
     if not (Path(folder) / PROGRAM).exists():
         subprocess.run(["make", PROGRAM, "NO_MULTI_GPU=1"], cwd=folder, check=True, capture_output=True)
     with tempfile.TemporaryDirectory() as work:

@@ -209,7 +209,7 @@ def percentile(values: list[float], share: float) -> float:
 async def ask_all(
     server: Server, options: argparse.Namespace, number: int, stream: bool
 ) -> tuple[float, list[float], list[float]]:
-    """(tokens a second of all clients together, times to the first token, times between tokens)."""
+    """(tokens per second of all clients together, times to the first token, times between tokens)."""
     first: list[float] = []
     between: list[float] = []
 

@@ -16,7 +16,7 @@ fused = block.attention.query_key_value(x).view(len(x), 3, 5, 64)  # 5 heads of 
 query, key, value = fused.permute(1, 2, 0, 3)  # each (head, time, 64)
 future = torch.ones(len(x), len(x)).triu(1).bool()
 weights = (query @ key.mT / math.sqrt(64)).masked_fill(future, -torch.inf).softmax(dim=-1)  # (head, time, time)
-joined = (weights @ value).permute(1, 0, 2).reshape(len(x), 5 * 64)  # side by side: 320 numbers a position
+joined = (weights @ value).permute(1, 0, 2).reshape(len(x), 5 * 64)  # side by side: 320 numbers per position
 output = block.attention.projection(joined)  # 320 × 320
 
 tokens = [lm.tokenizer.decode([token]).strip() for token in ids[0].tolist()]

@@ -75,7 +75,7 @@ def test_yardsticks_learn_from_the_training_text() -> None:
     alone, after, counted = yardsticks(training, training, held_out, len(held_out))
     assert alone.bits_per_byte == len(lzma.compress(held_out, preset=9)) * 8 / 8_000
     assert after.bits_per_byte < alone.bits_per_byte
-    # Six words drawn evenly, 4.5 bytes on average: 0.574 bits a byte is what the source itself holds.
+    # Six words drawn evenly, 4.5 bytes on average: 0.574 bits per byte is what the source itself holds.
     assert 0.55 < counted.bits_per_byte < 0.65
 
 

@@ -64,11 +64,13 @@ def run(laboratory: Laboratory) -> Findings:
     near, far = list(contexts)[-3], list(contexts)[-1]
     return Findings(
         rows=[
-            Row(f"{kind}, {name} tokens before", "held-out loss, nats a token", values, examples=settings.windows)
-            for (kind, name), values in measured.items()
+            Row(
+                f"{kind}, {tokens} tokens before", "held-out loss, nats per token", loss, examples=settings.windows
+            )
+            for (kind, tokens), loss in measured.items()
         ]
         + [
-            Row(f"{name} tokens before", "LSTM less Transformer, nats a token", lead, examples=settings.windows)
+            Row(f"{name} tokens before", "LSTM less Transformer, nats per token", lead, examples=settings.windows)
             for name, lead in leads.items()
         ],
         findings=[
@@ -85,7 +87,7 @@ def run(laboratory: Laboratory) -> Findings:
                 figure,
                 {kind: {start: measured[kind, name] for name, start in contexts.items()} for kind in KINDS},
                 "tokens before the one that is predicted",
-                "held-out loss, nats a token",
+                "held-out loss, nats per token",
                 log_x=True,
                 dashed=["LSTM"],
             )

@@ -22,7 +22,7 @@ from headwater_papers.scale import Scale, tokens_read, trainings
 from headwater_papers.setup import describe, parameters
 from headwater_papers.statistics import Measured, differences, over_seeds
 
-PUBLISHED = TABLES["gpt1-pretraining"].value(GPT1, "perplexity a token")
+PUBLISHED = TABLES["gpt1-pretraining"].value(GPT1, "perplexity per token")
 PARAMETERS = TABLES["sizes"].value(GPT1, "parameters")  # of the released model
 MODELS = {"gpt1": "Transformer", "lstm": "LSTM"}
 
@@ -46,7 +46,7 @@ def run(laboratory: Laboratory) -> Findings:
     text = laboratory.scale.models["gpt1"].text
     train, held_out = laboratory.tokens(text)
     counts = open_folder(held_out, "tokens").config["counts"]["validation"]
-    rate = counts["tokens"] / counts["bytes"] / math.log(2)  # of nats a token in bits a byte
+    rate = counts["tokens"] / counts["bytes"] / math.log(2)  # of nats per token in bits per byte
     measured: dict[tuple[str, str], Measured] = {}
     bits: dict[str, Measured] = {}
     curves: dict[str, dict[int, list[float]]] = {title: {} for title in MODELS.values()}
@@ -68,25 +68,25 @@ def run(laboratory: Laboratory) -> Findings:
     rows = [
         Row(
             MODELS[model],
-            f"perplexity a token, {part} text",
+            f"perplexity per token, {part} text",
             values,
             PUBLISHED if model == "gpt1" and part == "held-out" else None,
         )
         for (model, part), values in measured.items()
     ]
-    rows += [Row(MODELS[model], "bits a byte, held-out text", values) for model, values in bits.items()]
+    rows += [Row(MODELS[model], "bits per byte, held-out text", values) for model, values in bits.items()]
     return Findings(
         rows=rows,
         findings=_findings(measured, *_compared_to_the_paper(laboratory)),
         setup=describe(laboratory, list(MODELS)),
         notes=[
             f"Perplexity is over {settings.windows:,} evenly spaced windows of one context; the first token of a "
-            "window is not scored. GPT-1's tokenizer loses spaces and case; bits a byte count the bytes of the "
+            "window is not scored. GPT-1's tokenizer loses spaces and case; bits per byte count the bytes of the "
             "original text. The curves are for the documents that choose the checkpoint, not for held-out books.",
         ],
         figures={
             "validation-loss": lambda figure: bands(
-                figure, curves, "tokens read", "validation loss, nats a token", dashed=["LSTM"]
+                figure, curves, "tokens read", "validation loss, nats per token", dashed=["LSTM"]
             )
         },
     )
@@ -106,7 +106,7 @@ def _findings(measured: Mapping[tuple[str, str], Measured], size: str, passes: f
         judge(
             CLAIMS["gpt1_perplexity.underfits"],
             gaps.linear(-1, 0.05),
-            here=f"held-out less training loss: {over_seeds(gaps).text(3)} nats a token",
+            here=f"held-out less training loss: {over_seeds(gaps).text(3)} nats per token",
             passes=passes,
         ),
     ]

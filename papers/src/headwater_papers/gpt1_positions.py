@@ -43,7 +43,7 @@ VARIANTS: Mapping[str, tuple[str, bool]] = {
     "full, without W_p": ("full", False),
 }
 _MEASURES = {
-    "loss": "held-out loss, nats a token",
+    "loss": "held-out loss, nats per token",
     "position": "R² of a linear map from the last block's output to the position",
 }
 

@@ -170,7 +170,7 @@ def run(laboratory: Laboratory) -> Findings:
 
 def _measured(results: Sequence[Mapping[str, Any]]) -> dict[str, Measured]:
     """Return accuracy and test loss of a variant, one value a seed, with their values by test row."""
-    by_measure = {"accuracy": Measured(), "test loss, nats a row": Measured()}
+    by_measure = {"accuracy": Measured(), "test loss, nats per row": Measured()}
     for result in results:
         for measured, key in zip(by_measure.values(), ("correct", "loss"), strict=True):
             values = np.array(result[key])

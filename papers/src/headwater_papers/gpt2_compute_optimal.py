@@ -70,9 +70,9 @@ def run(laboratory: Laboratory) -> Findings:
     return Findings(
         rows=[
             *scores.rows(labels, COLUMNS),
-            *(Row(labels[name], "bits a byte, held-out books", values) for name, values in bits.items()),
-            *(Row(labels[name], "held-out loss, nats a token", values) for name, values in losses.items()),
-            *(Row(labels[name], "the law's forecast, nats a token", [value]) for name, value in forecasts.items()),
+            *(Row(labels[name], "bits per byte, held-out books", values) for name, values in bits.items()),
+            *(Row(labels[name], "held-out loss, nats per token", values) for name, values in losses.items()),
+            *(Row(labels[name], "the law's forecast, nats per token", [loss]) for name, loss in forecasts.items()),
         ],
         findings=[
             bits_fall(CLAIMS["gpt2_compute_optimal.bits"], bits),
@@ -103,7 +103,7 @@ def _draw(
     measured = {round(operations[name]): values for name, values in losses.items()}
     law = {round(operations[name]): [value] for name, value in forecasts.items()}
     curves: dict[str, Curve] = {"trained": measured, "the law's forecast": law}
-    labels = "floating-point operations", "held-out loss, nats a token"
+    labels = "floating-point operations", "held-out loss, nats per token"
     bands(figure, curves, *labels, log_x=True, dashed=["the law's forecast"])
 
 

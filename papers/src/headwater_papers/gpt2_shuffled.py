@@ -3,7 +3,7 @@ systems.
 
 The paper's reason is that 1BW's sentences are shuffled, which removes all structure beyond a sentence. Here the
 same held-out sentences are scored in order and shuffled, at several context lengths. Every sentence is encoded by
-itself, so both texts have the same tokens, and only the context changes the bits a byte.
+itself, so both texts have the same tokens, and only the context changes the bits per byte.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ def run(laboratory: Laboratory) -> Findings:
     costs = {context: differences(bits["shuffled"][context], bits["in order"][context]) for context in contexts}
     shortest, longest = contexts[0], contexts[-1]
     rows = [
-        Row(f"sentences {order}, context {context}", "bits a byte", values, examples=settings.passages)
+        Row(f"sentences {order}, context {context}", "bits per byte", values, examples=settings.passages)
         for order, of in bits.items()
         for context, values in of.items()
     ]
     rows += [
-        Row(f"context {context}", "cost of shuffling, bits a byte", cost, examples=settings.passages)
+        Row(f"context {context}", "cost of shuffling, bits per byte", cost, examples=settings.passages)
         for context, cost in costs.items()
     ]
     table = TABLES["gpt2-table-3"]
@@ -102,7 +102,7 @@ def run(laboratory: Laboratory) -> Findings:
             "and all of the named context. The items of the intervals are the passages."
         ],
         figures={
-            "context-length": lambda figure: bands(figure, bits, "context, tokens", "bits a byte", log_x=True)
+            "context-length": lambda figure: bands(figure, bits, "context, tokens", "bits per byte", log_x=True)
         },
     )
 
@@ -171,7 +171,7 @@ def measure(lm: LanguageModel, passages: Sequence[Sequence[str]]) -> dict[str, A
 
 
 def _bits_a_byte(nats: Sequence[float], sizes: Sequence[int]) -> ItemValues:
-    """Return one value a passage; their mean is bits a byte over all passages."""
+    """Return one value a passage; their mean is bits per byte over all passages."""
     values = ratio_values(np.asarray(nats), np.asarray(sizes)) / math.log(2)
     return ItemValues(tuple(map(str, range(len(sizes)))), values[None])
 

@@ -46,8 +46,8 @@ COLUMNS: Mapping[Column, str] = {
     ("cbt.named-entities.detokenized", "accuracy"): "CBT named entities",
     ("wikitext-2.detokenized", "perplexity"): "WikiText-2 perplexity",
     ("ptb.detokenized", "perplexity"): "PTB perplexity",
-    ("enwik8.bytes", "bits per byte"): "enwik8 bits a byte",
-    ("text8.characters", "bits per character"): "text8 bits a character",
+    ("enwik8.bytes", "bits per byte"): "enwik8 bits per byte",
+    ("text8.characters", "bits per character"): "text8 bits per character",
     ("wikitext-103.detokenized", "perplexity"): "WikiText-103 perplexity",
     ("1bw.detokenized", "perplexity"): "1BW perplexity",
 }
@@ -63,7 +63,7 @@ NEEDED = {
 }
 PARTS = ("read", "unread", "held-out")
 _TITLES = {"read": "training text", "unread": "unread text of the same books", "held-out": "held-out books"}
-_TIGHT = 0.05  # nats a token
+_TIGHT = 0.05  # nats per token
 _CBT = {"CBT common nouns": "CBT-CN", "CBT named entities": "CBT-NE"}
 GAIN = TABLES["gpt2-further-text"].rows["perplexity that the de-tokenizers gain"][0]
 
@@ -108,9 +108,9 @@ def run(laboratory: Laboratory) -> Findings:
         lambda rung: f"paper: {counterpart(scale, rung)}",
     )
     rows += plain.rows(labels, AS_DISTRIBUTED)
-    rows += [Row(labels[rung], "bits a byte, held-out books", values) for rung, values in bits.items()]
+    rows += [Row(labels[rung], "bits per byte, held-out books", values) for rung, values in bits.items()]
     rows += [
-        Row(labels[rung], f"perplexity a token, {_TITLES[part]}", values.map(math.exp))
+        Row(labels[rung], f"perplexity per token, {_TITLES[part]}", values.map(math.exp))
         for part in PARTS
         for rung, values in losses[part].items()
     ]
@@ -207,7 +207,7 @@ def _unread_note(losses: Mapping[str, Mapping[str, Measured]], ladder: Sequence[
 
 
 def bits_fall(claim: PaperClaim, bits: Mapping[str, Measured]) -> Finding:
-    """Return the finding on a claim that bits a byte fall at every step of a ladder."""
+    """Return the finding on a claim that bits per byte fall at every step of a ladder."""
     levels = [values.linear(-1) for values in bits.values()]
     here = " → ".join(f"{over_seeds(values).value:.3f}" for values in bits.values())
     return judge_steps(claim, levels, here=here)
@@ -253,7 +253,7 @@ def _underfitting(losses: Mapping[str, Mapping[str, Measured]], ladder: Sequence
         judge(
             CLAIMS["gpt2_zero_shot.underfits"],
             mean.linear(-1, _TIGHT),
-            here=f"unread less training text: {over_seeds(mean).text(3)} nats a token (by size: {each})",
+            here=f"unread less training text: {over_seeds(mean).text(3)} nats per token (by size: {each})",
             strange=strange.text(2),
         ),
         falls,
@@ -266,7 +266,7 @@ def _draw_parts(figure: Any, losses: Mapping[str, Mapping[str, Measured]], sizes
         for part in PARTS
         if losses[part]
     }
-    bands(figure, curves, "parameters", "perplexity a token", log_x=True, log_y=True)
+    bands(figure, curves, "parameters", "perplexity per token", log_x=True, log_y=True)
 
 
 ZERO_SHOT = Experiment(

@@ -260,7 +260,7 @@ class Laboratory:
     def perplexity(
         self, name: str, model: Path, tokens: Path, part: str, windows: int | Sequence[int]
     ) -> dict[str, float]:
-        """Return loss a token (nats) and perplexity of a model on windows of a part of a tokens folder.
+        """Return loss per token (nats) and perplexity of a model on windows of a part of a tokens folder.
 
         windows: their number, evenly spaced over the part, or their indices. A window is one context of the model;
         all of its tokens but the first are scored. "loss error" is the standard error over windows. A tokenizer of

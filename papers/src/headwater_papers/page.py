@@ -177,9 +177,9 @@ def counted(findings: Iterable[Mapping[str, Any]]) -> str:
     count = tally(findings)
     return (
         f"Of {count.total()} claims, {count[HOLDS]} hold here and {count[FAILS]} do not. {count[WEAKER]} are "
-        f"weaker than expected, {count[SMALLER]} have an effect that is smaller than matters, and {count[OPEN]} "
-        f"cannot be decided at this scale. {count[NOTHING]} say nothing, since the scores are worse than a guess "
-        "or nothing was lost."
+        f"weaker than expected, {count[SMALLER]} have an effect too small to matter, and {count[OPEN]} "
+        f"cannot be decided at this scale. {count[NOTHING]} cannot be judged: the scores are worse than a "
+        "uniform guess, or the change in question cost nothing."
     )
 
 

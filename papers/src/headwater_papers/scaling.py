@@ -1,7 +1,7 @@
 """A scaling law: loss over size and tokens, fitted to short runs, and the best size for a budget.
 
 Neither paper fits one; GPT-2's figure 4 shows the trend. The form is that of Kaplan et al. 2020 (equation 1.5):
-L(N, D) = ((N_c/N)^(α_N/α_D) + D_c/D)^α_D, with loss in nats a token and D in tokens. N is the floating-point
+L(N, D) = ((N_c/N)^(α_N/α_D) + D_c/D)^α_D, with loss in nats per token and D in tokens. N is the floating-point
 operations of a token divided by 6, so that a run costs exactly 6 · N · D. The form of Hoffmann et al. 2022,
 E + A/N^α + B/D^β, has one more parameter and the same gain by size at every D. The runs of the scale `mini` gain
 more by size the longer they are. Fitted to the runs below 6e13 operations, Hoffmann's form misses the larger ones
@@ -41,7 +41,7 @@ _BUDGETS = {"4 minutes": 240, "1 hour": _HOUR, "1 day": 24 * _HOUR}
 
 
 class ScalingRun(NamedTuple):
-    """One run: operations a token / 6, tokens, held-out loss in nats a token, operations a second."""
+    """One run: operations per token / 6, tokens, held-out loss in nats per token, operations per second."""
 
     name: str
     size: float
@@ -59,7 +59,7 @@ class Law(NamedTuple):
     d_c: float
 
     def loss(self, size: float, tokens: float) -> float:
-        """Return nats a token of a model of this size after this many tokens."""
+        """Return nats per token of a model of this size after this many tokens."""
         ratio = self.alpha_n / self.alpha_d
         by_size, by_tokens = ratio * math.log(self.n_c / size), math.log(self.d_c / tokens)
         return math.exp(self.alpha_d * float(np.logaddexp(by_size, by_tokens)))
@@ -146,7 +146,7 @@ def run(laboratory: Laboratory) -> Findings:
     missed = Measured(CLOSE - abs(forecast / one.loss - 1) for forecast, one in zip(forecasts, runs, strict=True))
     error = CLOSE - statistics.fmean(missed)
     rate = statistics.median(one.rate for one in runs)
-    rows = [Row(one.name, "held-out loss, nats a token", [one.loss]) for one in runs]
+    rows = [Row(one.name, "held-out loss, nats per token", [one.loss]) for one in runs]
     rows += [Row("the law", f"{name}", [value]) for name, value in law._asdict().items()]
     budgets = {name: seconds * rate for name, seconds in _BUDGETS.items()} | {
         "1 hour of an H100": _HOUR * GPU_RATE
@@ -168,11 +168,11 @@ def run(laboratory: Laboratory) -> Findings:
                     f"{one.name}: N = {one.size / 1e6:.2f} M, {one.tokens / 1e6:.2f} M tokens" for one in runs
                 ),
             ),
-            ("rate", f"{rate / 1e9:,.0f} G operations a second (median of the runs)"),
+            ("rate", f"{rate / 1e9:,.0f} G operations per second (median of the runs)"),
         ],
         notes=[
             f"L(N, D) = (({law.n_c:.3g}/N)^({law.alpha_n:.3f}/{law.alpha_d:.3f}) + {law.d_c:.3g}/D)"
-            f"^{law.alpha_d:.3f}. N is operations a token / 6, with the output matrix and without the input rows. "
+            f"^{law.alpha_d:.3f}. N is operations per token / 6, with the output matrix, without the input rows. "
             f"The interval of a forecast is that of {_SAMPLES} bootstrap samples of the runs.",
             *undetermined(law, runs),
             *(_budget(name, operations, law, laws, runs) for name, operations in budgets.items()),
@@ -226,7 +226,8 @@ def _budget(name: str, operations: float, law: Law, laws: Sequence[Law], runs: S
     more = f" This extrapolates: the longest run took 1/{times:,.0f} of these operations." if times > 2 else ""
     return (
         f"{name} ({operations:.2g} operations): N = {size / 1e6:.2g} M ({smallest:.2g} to {largest:.2g} M), "
-        f"{tokens / 1e6:,.3g} M tokens, {law.loss(size, tokens):.2f} nats a token ({low:.2f} to {high:.2f}).{more}"
+        f"{tokens / 1e6:,.3g} M tokens, {law.loss(size, tokens):.2f} nats per token ({low:.2f} to {high:.2f})."
+        f"{more}"
     )
 
 
@@ -239,7 +240,7 @@ def _draw(figure: Any, runs: Sequence[ScalingRun], law: Law) -> None:
         axes.plot(
             [r.tokens for r in of], [r.loss for r in of], "o", color=f"C{number}", label=f"N = {size / 1e6:.2f} M"
         )
-    axes.set(xlabel="tokens read", ylabel="held-out loss, nats a token", xscale="log")
+    axes.set(xlabel="tokens read", ylabel="held-out loss, nats per token", xscale="log")
     axes.legend(fontsize="small")
 
 

@@ -148,7 +148,7 @@ def _handles(data: bytes, count: int) -> list[tuple[int, int]]:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Return a number of 7 bits a byte, lowest first, and the position after it."""
+    """Return a number of 7 bits per byte, lowest first, and the position after it."""
     value = shift = 0
     while True:
         byte = data[position]

@@ -35,7 +35,7 @@ _CPU_TOKENS = 8_192
 # equation 2, without attention's square), and 2 more for each of three float32 tensors of the residual stream; in
 # float32 twice as many, without the masks of dropout.
 _KEPT_PER_WIDTH = {torch.bfloat16: 40, torch.float32: 68}
-_SAVED = 12  # bytes a parameter in a checkpoint: master and two moments
+_SAVED = 12  # bytes per parameter in a checkpoint: master and two moments
 # Share of the free memory for activations; the rest is for logits, workspaces and fragmentation.
 _SHARE = 0.6
 _MOST_TOKENS = 65_536  # more are not faster

@@ -44,13 +44,13 @@ from headwater.tokenizer import Tokenizer, train_tokenizer
 
 BUILT_IN = "python-docs"
 VALIDATION = 0.05
-# A tokenizer that splits a text into its words needs fewer tokens: English has 3 bytes a token or more.
+# A tokenizer that splits a text into its words needs fewer tokens: English has 3 bytes per token or more.
 BYTES_A_TOKEN = 2.0
 CONTINUE_BYTES = 20_000_000  # of a corpus that is large enough for a model from scratch
 SHOWN = 4_000  # characters of a document that tell its language
 MINUTES = 60 * 24 * 365  # for longer training there is `headwater pretrain`
 # Candidates, smallest first, and the fewest tokens for each weight of the blocks: with fewer, a larger model is
-# worse than a smaller one after the same time. (In 350 seconds of one core gpt2-nano read 5 tokens a weight and
+# worse than a smaller one after the same time. (In 350 seconds of one core gpt2-nano read 5 tokens per weight and
 # reached a held-out loss of 3.12; in 255 gpt2-pico read 27 and reached 3.07.)
 LADDER = ("gpt2-pico", "gpt2-nano", "gpt2-micro", "gpt2-mini", "gpt2-midi")
 TOKENS_A_WEIGHT = 10.0
@@ -66,8 +66,8 @@ VALIDATION_WINDOWS = 64
 # Of the recipe of the chosen size; time and text decide the rest.
 RECIPE_KEYS = ("preset", "optimizer", "learning_rate")
 # Limits of the other stages for each minute of pre-training, so that together they take about as long: bytes of
-# python-docs to gather, which the yardsticks learn from too (gpt2-pico reads about 10 MB a minute on two cores; xz
-# takes 2 seconds a megabyte), and examples of each protocol.
+# python-docs to gather, which the yardsticks learn from too (gpt2-pico reads about 10 MB per minute on two cores;
+# xz takes 2 seconds per megabyte), and examples of each protocol.
 TEXT_BYTES = 5_000_000
 SCORED = 50
 SAMPLE_PROMPTS = 4

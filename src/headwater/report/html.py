@@ -204,7 +204,7 @@ def loss_charts(runs: Sequence[RunSummary]) -> list[tuple[list[Series], Markup]]
     groups: dict[object, list[RunSummary]] = {}
     for run in runs:
         groups.setdefault(run.tokenizer, []).append(run)
-    charts = [_chart(group, names, "loss, nats a token", len(runs)) for group in groups.values()]
+    charts = [_chart(group, names, "loss, nats per token", len(runs)) for group in groups.values()]
     return [chart for chart in charts if chart[1]]
 
 

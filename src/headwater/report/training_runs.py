@@ -60,7 +60,7 @@ def read_run(path: Path, manifest: Manifest, name: str) -> RunSummary:
         facts["vocabulary"] = f"{model['vocabulary']:,}"
     if held_out := curves.get("validation_loss"):
         facts["held-out loss"] = (
-            f"{held_out[-1][1]:.3f} nats a token{_bits_per_byte(path, manifest, held_out[-1][1])}"
+            f"{held_out[-1][1]:.3f} nats per token{_bits_per_byte(path, manifest, held_out[-1][1])}"
         )
     if last:
         facts["updates"] = f"{last['step']:,}"
@@ -80,12 +80,12 @@ def _tokenizer(run: Path, manifest: Manifest) -> object:
 
 
 def _bits_per_byte(run: Path, manifest: Manifest, loss: float) -> str:
-    """Return the held-out loss in bits a byte, by the bytes of the packed text; "" if the tokens are gone."""
+    """Return the held-out loss in bits per byte, by the bytes of the packed text; "" if the tokens are gone."""
     tokens = next((entry.path_from(run) for entry in manifest.inputs if entry.role == "tokens"), None)
     if tokens is None or not has_manifest(tokens):
         return ""
     counts = read_manifest(tokens).config.get("counts", {}).get("validation", {})
-    return f", {loss / math.log(2) * counts['tokens'] / counts['bytes']:.3f} bits a byte" if counts else ""
+    return f", {loss / math.log(2) * counts['tokens'] / counts['bytes']:.3f} bits per byte" if counts else ""
 
 
 def measured_lines(run: Path) -> list[dict[str, Any]]:

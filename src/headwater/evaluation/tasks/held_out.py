@@ -159,7 +159,7 @@ class HeldOut(Task):
         return {"bits": nats / math.log(2), "bytes": example.content["bytes"], "tokens": count}
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
-        """Return bits per byte with its error over documents, and the loss a token."""
+        """Return bits per byte with its error over documents, and the loss per token."""
         bits, sizes = ([float(record[key]) for record in records] for key in ("bits", "bytes"))
         tokens = sum(record["tokens"] for record in records)
         loss = math.fsum(bits) * math.log(2) / tokens

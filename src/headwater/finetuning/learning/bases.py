@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headwater.model import Model, ModelConfig
 
 ENCODER, KOREAN, ENGLISH = "minilm", "gpt2-mini-ko", shipped.DEFAULT
-# The encoder's gain in accuracy over gpt2-mini, in the mixture, on SST-2 with 64 rows a class.
+# The encoder's gain in accuracy over gpt2-mini, in the mixture, on SST-2 with 64 rows per class.
 ENCODER_POINTS = 14
 _LETTERS, _HANGUL, _LATIN = re.compile(r"[^\W\d_]"), re.compile(r"[가-힣ᄀ-ᇿ㄰-㆏]"), re.compile(r"[A-Za-zÀ-ɏ]")
 _ENGLISH = {"the", "and", "of", "to", "is", "in", "it", "was", "for", "that", "with", "on", "this", "are", "not"}
@@ -218,14 +218,14 @@ def base_notes(base: Base, parts: Parts) -> list[str]:
         notes.append(f"{base.name} cannot read these rows: its tokenizer loses {lost:.0%} of their letters")
     elif len(ids) > _PIECES * len(letters) and letters:
         pieces = len(ids) / len(letters)
-        notes.append(f"{base.name} was not made for the script of these rows: {pieces:.1f} tokens a letter")
+        notes.append(f"{base.name} was not made for the script of these rows: {pieces:.1f} tokens per letter")
     words = re.findall(r"[a-z']+", text.lower())
     english = bool(words) and sum(word in _ENGLISH for word in words) / len(words) > _ENGLISH_SHARE
     english = english and len(_LATIN.findall(text)) > _LATIN_SHARE * len(_LETTERS.findall(text))
     if english and base.name in shipped.names() and not _has_encoder():
         notes.append(
             f"these rows are English: the encoder {ENCODER}, which is not on this machine, brought "
-            f"{ENCODER_POINTS} points of accuracy over {ENGLISH} on SST-2 with 64 rows a class: --model {ENCODER} "
-            "--download"
+            f"{ENCODER_POINTS} points of accuracy over {ENGLISH} on SST-2 with 64 rows per class: --model "
+            f"{ENCODER} --download"
         )
     return notes

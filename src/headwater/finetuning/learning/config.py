@@ -125,7 +125,7 @@ class FinetuneConfig(TrainConfig):
     task: TaskName = "classify"
     """Which of the four inputs."""
     target: Target | None = None
-    """What the labels are; by default inferred from the rows. labels: any number of labels a row."""
+    """What the labels are; by default inferred from the rows. labels: any number of labels per row."""
     metric: MetricName | None = None
     """Metric that is reported, and that chooses gpt1's best state; by default accuracy, micro_f1 for several
     labels, pearson for scores."""

@@ -1,7 +1,7 @@
 """The one layer that fine-tuning adds, and the model together with it.
 
 P(y | x) = softmax(h W_y), h the last block's output at the extract token (GPT-1 section 3.2, equation 3), with
-a bias as in the authors' code; of several labels a row σ(h W_y), decided here. With full attention h is the
+a bias as in the authors' code; of several labels per row σ(h W_y), decided here. With full attention h is the
 output at the first token (BERT, Devlin et al. 2019, section 3), and the second text has its own segment row; of a
 bidirectional LSTM each half is taken at its last position. Similarity adds the vectors of both orders before the
 layer; multiple choice has one output, and its softmax runs over the answers (section 3.3). `objective` has the

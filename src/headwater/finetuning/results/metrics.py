@@ -108,7 +108,7 @@ def spearman(first: Floats, second: Floats) -> Floats:
 
 
 _MarginMetrics: TypeAlias = Mapping[str, Callable[[Margins], Floats]]
-# Metrics of margins but the accuracy, by name: of classes, and of several labels a row.
+# Metrics of margins but the accuracy, by name: of classes, and of several labels per row.
 _CLASS_METRICS: _MarginMetrics = {"f1": _f1, "macro_f1": _macro_f1, "matthews": _matthews}
 _LABEL_METRICS: _MarginMetrics = {
     "micro_f1": _micro_f1,

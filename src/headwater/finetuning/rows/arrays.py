@@ -62,7 +62,7 @@ def as_label_sets(y: Any, known: Sequence[Any] = ()) -> tuple[list[tuple[Any, ..
     """Return each row's labels, and the labels of the columns if `y` is an indicator matrix, else None.
 
     An indicator matrix is what scikit-learn's MultiLabelBinarizer returns, (rows, labels) of 0 and 1, dense or
-    sparse, as lists, or a table whose columns are named. Any other `y` has a list, tuple or set of labels a row.
+    sparse, as lists, or a table whose columns are named. Any other `y` has a list, tuple or set of labels per row.
     Columns without names are those of the labels `known`, or are named by their numbers, from 0.
     """
     if y is None:

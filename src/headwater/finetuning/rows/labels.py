@@ -291,7 +291,7 @@ def _several(row: Raw, where: str) -> DataError:
     return DataError(
         f"{where} has several labels: {str(row.label)[:_SHOWN]}",
         expected="one",
-        repair="For several labels a row: --set target=labels, or hw.Classifier(multi_label=True)",
+        repair="For several labels per row: --set target=labels, or hw.Classifier(multi_label=True)",
     )
 
 

@@ -218,7 +218,7 @@ def _described_labels(
         each = ", ".join(f"{spelling} ({count:,})" for spelling, count in spellings.most_common(6))
         notes.append(f"read as one class, {labels.as_named(name)!r}: {each}")
     if lists := [name for name in classes if name.startswith("[") and name.endswith("]")]:
-        notes.append(f"a class written as a list: {listed(lists)} (for several labels a row: --set target=labels)")
+        notes.append(f"a class written as a list: {listed(lists)} (several labels per row: --set target=labels)")
     if single := [name for name, count in classes.items() if count == 1]:
         few = ", ".join(map(repr, single[:5])) + (", …" if len(single) > 5 else "")
         notes.append(

@@ -149,7 +149,7 @@ class Sampler:
     """The training windows of every update, divided among ranks and micro-batches."""
 
     stream: TokenStream
-    batch_size: int  # windows an update, over all ranks
+    batch_size: int  # windows per update, over all ranks
     micro_batch: int  # windows at a time on one rank
     seed: int
     rank: int = 0
