@@ -107,7 +107,7 @@ def compare(rows: int, folder: Path, options: argparse.Namespace) -> dict[str, o
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         command = [options.setfit, "-c", SETFIT, str(table), base, str(options.steps)]
         ran = subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder, env=environment)
-        line = next(line for line in ran.stdout.splitlines() if line.startswith("{"))
+        line = next(line for line in ran.stdout.splitlines() if line.startswith('{"seconds"'))
         seconds["SetFit"] = [json.loads(line)["seconds"]]
     return {"rows": rows, "seconds": {side: statistics.median(times) for side, times in seconds.items()}}
 
