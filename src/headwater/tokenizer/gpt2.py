@@ -48,7 +48,11 @@ class ByteLevelCodec(LibraryCodec):
         if isinstance(engine, GigatokenEngine):
             names = self.names(allowed)
             if not any(name in text for name in names for text in texts):
-                return engine.encode([text.encode() for text in as_unicode(texts)])
+                try:
+                    encoded = [text.encode() for text in texts]
+                except UnicodeEncodeError:  # surrogates, which take a search of every text to find
+                    encoded = [text.encode() for text in as_unicode(texts)]
+                return engine.encode(encoded)
         elif engine is not None:
             before, self._slow = self._slow, self._slow + size
             if before < _MANY <= self._slow:
