@@ -44,7 +44,7 @@ class Policy:
     least_weight: a member of less weight in the mixture is dropped. least_gain: LP-FT is left out unless
     the mixture of the first fold's rows, with the prior of equal weights, gains more nats by it.
     prior_rows: as many rows for each member speak for equal weights, so that a few rows do not decide alone.
-    least_rows: a temperature needs so many.
+    least_rows: a temperature needs so many, and so does the first fold to leave LP-FT out.
     linear_rows: a linear model learns from at most so many rows. characters: what TF-IDF reads of a text.
     terms, most_weights: of TF-IDF's vocabulary, words and character n-grams each; and the most numbers of its
     linear model.

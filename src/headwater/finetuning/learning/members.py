@@ -165,7 +165,7 @@ def _learn_lp_ft(
     for number, (learn, held) in enumerate(examples.splits):
         shares.append(_fold(examples, config, probe, learn, held, number, reporter))
         reporter.progress.advance(number + 1)
-        if number == 0 and others:
+        if number == 0 and others and len(held) >= POLICY.least_rows:
             own = {name: held_shares[: len(held)] for name, held_shares in others.items()}
             tuned = {**own, "lp-ft": _calibrated(shares[0], examples, held)[0]}
             gain = len(held) * (_mixed_loss(examples, own, held) - _mixed_loss(examples, tuned, held))
