@@ -53,10 +53,10 @@ ROWS = {
     "finetune-train-0.5-bf16": ("fine-tune at GPT-1's size, λ = 0.5, bf16", "GPT-1 크기 미세 조정, λ = 0.5, bf16"),
     "finetune-predict-bf16": ("predict classes at GPT-1's size, bf16", "GPT-1 크기로 분류 예측, bf16"),
     "finetune-default-128": (
-        "`headwater finetune` at its defaults, 128 short rows, whole command",
-        "`headwater finetune` 기본 설정, 짧은 128행, 명령 전체",
+        "`headwater finetune` at its defaults, 128 short rows",
+        "기본 설정의 `headwater finetune`, 짧은 128행",
     ),
-    "finetune-default-800": ("the same, 800 rows", "같은 작업, 800행"),
+    "finetune-default-800": ("the same, 800 short rows", "같은 작업, 짧은 800행"),
     "serve-1-bf16": ("serve one client, bf16, streamed", "클라이언트 하나에 서빙, bf16, 스트리밍(streaming)"),
     "serve-8-bf16": ("serve 8 clients, bf16, streamed", "클라이언트 8개에 서빙, bf16, 스트리밍"),
     "serve-32-bf16": ("serve 32 clients, bf16, streamed", "클라이언트 32개에 서빙, bf16, 스트리밍"),
