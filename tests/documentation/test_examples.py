@@ -171,7 +171,7 @@ JOURNEYS = {
         ("other-tools/lora.py", "other-tools/generate.sh", "other-tools/gguf.sh"),
         needs=("peft", "transformers", "gguf"),
     ),
-    "serving": Journey(("serving/serve.sh&",), needs=("fastapi",)),
+    "serving": Journey(("serving/serve.sh&", "readme/ask.sh", "readme/ko_ask.sh"), needs=("fastapi", "curl")),
     # The texts of the lists are not available; the cards of real runs are tested in tests/test_ship.py.
     "models": Journey(
         (
