@@ -214,6 +214,14 @@ def test_a_disk_that_fails_is_not_taken_for_damage(
     assert not (tmp_path / "corpus").exists()
 
 
+def test_a_skipped_file_without_a_suffix_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a.txt", "Apache-2.0", "GPL-2", "b.png", "c.PNG"):
+        (tmp_path / "in" / name).write_text("The river.")
+    assert main(["corpus", "build", str(tmp_path / "in"), "--out", str(tmp_path / "corpus")]) == 0
+    assert "in: skipped 4 items: 2 .png, Apache-2.0, GPL-2" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such a name")
 def test_a_name_that_is_not_utf8_costs_its_file_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in").mkdir()

@@ -81,10 +81,12 @@ def build_corpus(
     if not stage.is_complete(progress):
         for source in opened:
             if skipped := source.skipped:
-                kinds = Counter(PurePath(name).suffix.lower() or name for name in skipped).most_common()
+                endings = ((name, PurePath(name).suffix.lower()) for name in skipped)
+                # Apache-2.0 has no suffix.
+                kinds = Counter(end if end.strip(".0123456789") else name for name, end in endings).most_common()
                 named = ", ".join(f"{count:,} {kind}" if count > 1 else kind for kind, count in kinds[:NAMED])
                 more = ", …" if len(kinds) > NAMED else ""
-                progress.note(f"{source.given}: skipped {counted(len(skipped), 'item')}: {named}{more}")
+                progress.note(f"{source.named}: skipped {counted(len(skipped), 'item')}: {named}{more}")
         tasks = tuple(task for source in opened for task in source.tasks)
         runner = BuildRunner(_parts_folder(stage, opened), config, tuple(steps), tasks)
         with storage_errors(stage.out):
@@ -152,7 +154,7 @@ def _join(runner: BuildRunner, work: Path, sources: Sequence[BuildSource]) -> No
         for number in empty:
             reason = reasons.get(number, "")
             if not reason or reason not in notes:  # else a note has named the file and the reason
-                total.notes.append(f"{sources[number].given} gave no text" + (f": {reason}" if reason else ""))
+                total.notes.append(f"{sources[number].named} gave no text" + (f": {reason}" if reason else ""))
         counts = _join_shards(runner, work, total)
     except DataError:  # with these sources and settings there is no corpus
         shutil.rmtree(runner.folder, ignore_errors=True)
@@ -179,9 +181,9 @@ def _join(runner: BuildRunner, work: Path, sources: Sequence[BuildSource]) -> No
 def _no_text(source: BuildSource, reason: str) -> DataError:
     """Return the error for a source without text, if no source has any."""
     if not reason:
-        return DataError(f"{source.given} is empty: it has no text", repair="Name a file or folder with text")
+        return DataError(f"{source.named} is empty: it has no text", repair="Name a file or folder with text")
     return DataError(
-        reason if source.given in reason else f"{source.given} gave no text: {reason}",
+        reason if source.named in reason else f"{source.named} gave no text: {reason}",
         repair="Name its encoding, as with: --encoding NAME" if "encoding" in reason else "Repair that file",
     )
 

@@ -51,11 +51,11 @@ class BuildTask:
 class BuildSource:
     """A source of a build.
 
-    given: as the user named it; name: in `funnel.json`; path: `given`, independent of the current folder; input:
+    named: as the user named it; name: in `funnel.json`; path: `named`, independent of the current folder; input:
     for the manifest of the corpus, None for a built-in source; skipped: what is not read in a folder.
     """
 
-    given: str
+    named: str
     name: str
     path: str
     input: Path | Input | None
@@ -63,17 +63,17 @@ class BuildSource:
     skipped: list[str] = field(default_factory=list)
 
 
-def open_source(number: int, given: str | Path, *, alone: bool = True) -> BuildSource:
+def open_source(number: int, source: str | Path, *, alone: bool = True) -> BuildSource:
     """Return the source that a user named, the only one if `alone`; raises DataError if it cannot be used."""
-    named = str(given)
+    named = str(source)
     if named in BUILT_IN:
         return BuildSource(named, named, named, None, [BuildTask(number, "python-docs", "")])
-    if is_url(given):
-        copy = download(given)
-        described = Input(role="", path=given, kind="file", identity=sha256_of(copy))
+    if is_url(source):
+        copy = download(source)
+        described = Input(role="", path=source, kind="file", identity=sha256_of(copy))
         tasks = [BuildTask(number, "files", str(copy.parent), (copy.name,), alone)]
-        return BuildSource(given, copy.name, given, described, tasks)
-    path = Path(given)
+        return BuildSource(source, copy.name, source, described, tasks)
+    path = Path(source)
     absolute = path.absolute()
     name = Path(os.path.normpath(absolute)).name  # of `.`: that of the current folder
     kind = read_manifest(path).kind if has_manifest(path) else ""
@@ -107,14 +107,14 @@ def _has_utf8_name(path: Path) -> bool:
 
 
 def _text_files(source: Path) -> tuple[list[Path], list[str]]:
-    """Return the files of a source in order, and the names of what is skipped: other files, folders and links."""
+    """Return the files of a source in order, and the names of skipped items: other files, folders and links."""
     if source.is_file():
         check_name(source)
         return [source], []
     if not source.is_dir():
-        what = "is neither a file nor a folder" if source.exists() else "does not exist"
+        problem = "is neither a file nor a folder" if source.exists() else "does not exist"
         expected = f"a file, a folder or {' or '.join(BUILT_IN)}"
-        raise DataError(f"{source} {what}", expected=expected, repair="Check the path")
+        raise DataError(f"{source} {problem}", expected=expected, repair="Check the path")
     every, left_out = user_files(source)
     files = [path for path in every if _is_source(path) and _has_utf8_name(path)]
     if not files:
