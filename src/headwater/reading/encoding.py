@@ -128,9 +128,9 @@ def decode_text(data: bytes, path: Path) -> str:
 
 def require_plain(data: bytes, path: Path) -> None:
     """Raise DataError if a file, by its first bytes, is a PDF or another document that is not plain text."""
-    for beginning, what, command in _NOT_TEXT:
+    for beginning, kind, command in _NOT_TEXT:
         if data.startswith(beginning):
-            raise DataError(f"{path} {what}", expected="plain text", repair=f"Convert it, as with: {command}")
+            raise DataError(f"{path} {kind}", expected="plain text", repair=f"Convert it, as with: {command}")
 
 
 def require_text(data: bytes, path: Path, encoding: str | None = None, lines: int = 0) -> None:
@@ -184,7 +184,7 @@ def undecodable(
             repair="Copy or download it again, or remove its incomplete end",
         )
     other = encoding_of(data) if encoding is None else UTF_8
-    repair = _conversion(other) if other not in {"", UTF_8} else "Repair that line"
+    repair = _conversion(other, f"If it is {other}") if other not in {"", UTF_8} else "Repair that line"
     return DataError(f"{path} is not UTF-8: {byte}", expected="UTF-8 text", repair=repair)
 
 
@@ -193,8 +193,8 @@ def undecided(path: Path) -> DataError:
     return DataError(f"the encoding of {path} cannot be decided", repair="Name it, as with: --encoding NAME")
 
 
-def _conversion(encoding: str) -> str:
-    return f"Convert it, as with: iconv -f {encoding} -t utf-8 FILE"
+def _conversion(encoding: str, when: str = "Convert it, as with") -> str:
+    return f"{when}: iconv -f {encoding} -t utf-8 FILE"
 
 
 def compose(text: str) -> str:
