@@ -66,6 +66,18 @@ def test_each_request_is_logged_without_its_text(caplog: pytest.LogCaptureFixtur
     assert "secret" not in first + second
 
 
+def test_a_request_without_a_key_is_logged_by_route(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "keys").write_text("good\n", encoding="utf-8")
+    caplog.set_level("INFO", "headwater.serve.requests")
+    app = create_app([], ServeConfig(), Keys(tmp_path / "keys"))
+    with TestClient(app, base_url="http://localhost") as client:
+        client.get("/v1/models")
+        client.get("/secret")
+    first, second = (record.getMessage() for record in caplog.records)
+    assert " GET /v1/models - 401 " in first
+    assert " GET other - 401 " in second
+
+
 @pytest.mark.parametrize(
     ("kind", "body"),
     [

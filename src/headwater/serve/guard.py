@@ -1,17 +1,16 @@
 """The checks before every request (host, key, size), its id, and an answer to every failure.
 
 The order matters. A request counts against the limit of open requests only after its key is accepted, and paths
-that need no key do not read a body, so a client without a key cannot occupy a place. The whole body is read,
+that need no key do not read a body, so a client without a key cannot occupy a slot. The whole body is read,
 within its limits of size and time, before the request is parsed. Every exception is answered in the API's format.
 
-A path with a slash at its end is the path without it: nothing is redirected, since a redirect names a host, and
-loses the prefix that a proxy removed.
+A slash at the end of a path is ignored, without a redirect, which would name a host and lose a proxy's prefix.
 
-Before a request there is its `Connection`: uvicorn's, which bounds the size of headers, with limits on the number
-of connections, on slow headers, and on answers that nobody reads. The application that `bounded` returns tells it
-when a request begins and ends. One that waits for a request is closed when its time is over, or earlier if a new
-client needs its place. If the application gives up an answer, uvicorn closes the connection after the client has
-read what is in the buffer, which may be never; `bounded` aborts it.
+Before a request there is its `Connection`: uvicorn's, with limits on the size of headers, the number of
+connections, slow headers, and answers that nobody reads. The application that `bounded` returns tells it when a
+request begins and ends. A waiting connection is closed when its time is over, or earlier if a new client needs its
+slot. If the application gives up an answer, uvicorn closes the connection after the client has read the buffer,
+which may be never; `bounded` aborts it.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from contextlib import suppress
 from typing import Any
 
 import h11
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -54,7 +54,7 @@ class Connections:
         self.waiting: dict[Connection, None] = {}
 
     def admit(self) -> bool:
-        """Close the connection that has waited longest if there are too many. Returns whether there is a place."""
+        """Close the connection that has waited longest if there are too many. Returns whether there is a slot."""
         if self.count < self.most:
             return True
         if not self.waiting:
@@ -105,10 +105,10 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """See asyncio.Protocol."""
-        has_place = self._all.admit()
+        is_admitted = self._all.admit()
         self._all.count += 1
         super().connection_made(transport)
-        if has_place:
+        if is_admitted:
             self._all.waiting[self] = None
             self._await_headers()
         else:
@@ -209,7 +209,7 @@ class Guard:
                 failed = Problem(500, "The server failed on this request.", code="internal_error")
                 await reported(failed)(scope, receive, counted)
         finally:
-            path, model = getattr(scope.get("route"), "path", "other"), scope.get("model", "")
+            path, model = _route(scope), scope.get("model", "")
             seconds = time.monotonic() - began
             self.metrics.requests.labels(path, model, status).inc()
             self.metrics.seconds.labels(path, model).observe(seconds)
@@ -283,6 +283,13 @@ class Guard:
     def _too_large(self) -> Problem:
         most = f"{self.config.body_bytes:,} bytes"
         return Problem(413, f"The body is larger than {most}.", code="too_large", headers={"Connection": "close"})
+
+
+def _route(scope: Scope) -> str:
+    """Return the path of the route of a request, also of one that was refused before; "other" without a route."""
+    routes = getattr(scope.get("app"), "routes", ())
+    matching = (route for route in routes if route.matches(scope)[0] is not Match.NONE)
+    return str(getattr(scope.get("route") or next(matching, None), "path", "other"))
 
 
 def _host(scope: Scope) -> str | None:
