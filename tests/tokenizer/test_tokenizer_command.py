@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -35,6 +36,14 @@ def test_encode_and_decode_are_inverse(folder: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out == "the theme\n"
     assert main(["tokenizer", "encode", "<pad>", "--tokenizer", str(folder), "--allow-special", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["ids"] == [269]
+
+
+def test_encoding_the_name_of_a_file_is_noted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = folder.parent / "text.txt"
+    assert main(["tokenizer", "encode", str(file), "--tokenizer", str(folder)]) == 0
+    assert f"headwater tokenizer encode - < {shlex.quote(str(file))}" in capsys.readouterr().err
+    assert main(["tokenizer", "encode", "the river " * 999, "--tokenizer", str(folder)]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_stdin_that_is_not_text_is_named(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -75,6 +77,10 @@ def encode(
     from headwater.tokenizer import Tokenizer
 
     loaded = Tokenizer.load(tokenizer, download=download)
+    with suppress(OSError):  # a long text is not a name
+        if text != "-" and Path(text).is_file():
+            command = f"headwater tokenizer encode - < {shlex.quote(text)}"
+            say(f"{text} is a file, and its name is encoded; to encode its text: {command}")
     # Otherwise as `pack` and `generate` read a text.
     ids = loaded.encode(read_stdin() if text == "-" else text, allow_special or None)
     if note := loaded.note_of_unknown([ids]):
