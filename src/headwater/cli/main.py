@@ -197,8 +197,7 @@ def _root(
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return the exit status.
 
-    Without `arguments`, those of the process are used, and the process is prepared (see `process`);
-    it must end afterwards.
+    Without `arguments`, use those of the process and prepare it (see `process`); it must end afterwards.
     """
     is_own_process = arguments is None
     if arguments is None:

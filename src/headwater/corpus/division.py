@@ -32,7 +32,7 @@ _BORDERS = (("\n\n", 2000), ("\n", 400), (" ", 80))
 class Division:
     """How a corpus is split: the fraction that is held out, and what is known of its documents.
 
-    bytes: of all texts. largest: those of the largest document. sides: whether the hashes of ids hold some out and
+    bytes: of all texts. largest: of the largest document. sides: whether the hashes of ids hold some out and
     keep some. Raises UsageError unless 0 < fraction <= 0.5.
     """
 
@@ -48,7 +48,7 @@ class Division:
             )
 
     def with_file(self, path: Path) -> Division:
-        """Return the division of these documents and those of a file, whose texts are not decoded."""
+        """Return the division with the documents of a file added; their texts are not decoded."""
         import pyarrow.compute
 
         whole = self

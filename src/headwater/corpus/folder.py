@@ -192,7 +192,7 @@ class Tally(dict[str, dict[str, Any]]):
 
 
 def merge(total: dict[str, Any], part: Mapping[str, Any]) -> None:
-    """Add the counts, lists and dictionaries of another part of the work, which comes after that of `total`."""
+    """Add the counts, lists and dictionaries of `part`, the next part of the work, to `total`."""
     for name, value in part.items():
         if isinstance(total, Tally) and name not in total and len(total) >= NAMES:
             name = "other"
@@ -238,7 +238,7 @@ class Funnel:
     replaced: int = 0
 
     def set_aside(self, name: str, error: DataError, documents: int = 0) -> None:
-        """Record that a file could not be read, or not after so many documents."""
+        """Record a file that could not be read, or not beyond this number of documents."""
         reason = error.seen if not documents else f"used up to document {documents:,}: {error.seen}"
         self.aside.append({"source": name, "page": "", "reason": reason})
         self.notes.append(f"Left out{f' after document {documents:,}' if documents else ''}: {error}")

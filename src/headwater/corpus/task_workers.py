@@ -59,7 +59,7 @@ class TaskRunner:
         raise NotImplementedError
 
     def close(self) -> None:
-        """End what the tasks have started."""
+        """End the processes that the tasks have started."""
 
     def output(self, phase: str, number: int) -> Path:
         """Return the folder of a task's output; it exists when the task is done."""
@@ -88,7 +88,7 @@ class TaskRunner:
                 raise
 
     def input_of(self, phase: str, number: int) -> str:
-        """Return what a task reads, for messages."""
+        """Return a task's input, for messages."""
         return f"{phase} {number}"
 
     def run_all(
@@ -141,12 +141,12 @@ class TaskRunner:
 
 
 def _task_handler(runner: TaskRunner) -> Callable[[tuple[str, int]], None]:
-    """Return what a worker does with a request (phase, number of a task)."""
+    """Return the function with which a worker handles a request (phase, number of a task)."""
     return lambda task: runner.run(*task)
 
 
 def remove_parts(out: Path) -> None:
-    """Remove what tasks for `out` left, also with other settings, unless a process uses it."""
+    """Remove the files that tasks for `out` left, with any settings, unless a process uses them."""
     for folder in out.parent.glob(f".{glob.escape(out.name)}.{'[0-9a-f]' * 12}.parts"):
         with suppress(FolderError, StorageError):
             with folder_lock(folder):
@@ -163,7 +163,7 @@ class WorkerDied(Exception):
 
 
 class WorkerFailed(RuntimeError):
-    """A bug: a request raised what is not a HeadwaterError. The text is the traceback of the worker."""
+    """A bug: a request raised an exception other than HeadwaterError. The text is the traceback of the worker."""
 
 
 class WorkerProcess:

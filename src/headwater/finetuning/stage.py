@@ -163,6 +163,6 @@ def _write_results(out: Path, fitted: Fitted, results: FinetuneResults) -> dict[
 
 
 def remove_work(out: Path) -> None:
-    """Remove what a training needs only to resume."""
+    """Remove the files that a training needs only to resume."""
     for name in (CHECKPOINTS, FOLDERS):
         shutil.rmtree(out / name, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What a trained model does with text: score it (`scorer`) or continue it (`engine`, `sampling`)."""
+"""Inference: score text with a trained model (`scorer`), or continue it (`engine`, `sampling`)."""
 
 import lazy_loader
 

@@ -1,8 +1,8 @@
-"""One vector a text: the mean over its tokens of the model's last hidden states, or what its folder says.
+"""One vector per text: the mean over its tokens of the model's last hidden states, or as its folder specifies.
 
 A folder of sentence-transformers lists in `modules.json` what follows the Transformer: how the hidden states are
 pooled (`1_Pooling/config.json`) and whether the vector is brought to length 1; `sentence_bert_config.json` has the
-most tokens of a text. The vectors here are those of that library. Texts are read in batches of similar length;
+most tokens of a text. The vectors equal that library's. Texts are read in batches of similar length;
 padding changes no vector.
 """
 
@@ -86,7 +86,7 @@ class EmbeddingRule:
         return max(0, min(self.most_tokens or config.context, config.context) - len(before) - len(after))
 
     def copy_files(self, folder: Path) -> None:
-        """Copy the files that say so into a folder with the same model."""
+        """Copy the files with these settings into a folder with the same model."""
         if self.source is None:
             return
         names = [MODULES, *(name for name in SETTINGS if (self.source / name).is_file())]

@@ -1,5 +1,4 @@
-"""What a Transformer computes at one position: attention, residual stream, logits; optionally without some heads,
-and with one head and the MLP after it step by step.
+"""A Transformer at one position: attention, residual stream and logits; without chosen heads, or step by step.
 
 Weights and precision are those of the network that scores and generates; its forward pass runs layer by layer.
 """

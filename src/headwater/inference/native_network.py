@@ -200,8 +200,8 @@ class NativeRunner:
 class _FreeCores:
     """Number of this process's processors that other programs leave free, at least half of them.
 
-    It is measured over windows of half a second or more while it is asked for, on Linux; programs of low priority
-    do not count. Half of the processors, rounded up, is what the system would give next to another program that
+    It is measured on Linux, over windows of half a second or more, while `count` is called; low-priority programs
+    do not count. Half of the processors, rounded up, is the share of this process next to another program that
     uses all: two processes that both generate do not starve each other.
     """
 

@@ -1,4 +1,4 @@
-"""The engine's requests and events, the text of a continuation, and the checks of what a caller gives.
+"""The engine's requests and events, the text of a continuation, and the checks of what a caller passes.
 
 Tokens are decoded one by one: whole characters only, and no part of a stop text. A GPT-2 token can end inside a
 character, and a stop text can begin in one token and end in another. Text that may become part of either is held

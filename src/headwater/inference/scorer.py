@@ -91,7 +91,7 @@ class Scorer:
         return [TokenScores(*part) for part in parts]
 
     def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Pair]:
-        """Return what the function `encode_pairs` returns; raise DataError for a pair without a score."""
+        """Return the result of the function `encode_pairs`; raise DataError for a pair without a score."""
         if self.tokenizer.start_of_text is None and not all(context.strip() for context, _ in pairs):
             raise DataError(
                 "a context is empty and this tokenizer has no <|endoftext|> to use instead",

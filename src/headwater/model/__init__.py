@@ -1,4 +1,4 @@
-"""Models: what they are (`config`), how they compute (`transformer`), and their folders."""
+"""Models: their configuration (`config`), their computation (`transformer`), and their folders."""
 
 import lazy_loader
 

@@ -263,7 +263,7 @@ class ModelConfig(Config):
         return self.model_copy(update={"dropout": dropout, "attention_dropout": None, "input_dropout": None})
 
     def attention_factor(self, layer: int) -> float:
-        """Return what the queries of a block (from 0) are multiplied by, before they are divided by √head_dim."""
+        """Return the factor of the queries of a block (from 0), before they are divided by √head_dim."""
         factor = 1.0 if self.scale_attention else math.sqrt(self.width // self.heads)
         return factor / (layer + 1) if self.scale_by_layer else factor
 

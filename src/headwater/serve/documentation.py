@@ -1,4 +1,4 @@
-"""The pages of `docs/reading` as HTML: what the links of the page's panels lead to.
+"""The pages of `docs/reading` as HTML, to which the page's panels link.
 
 `setup.py` renders them when the package is built, next to this module; a checkout's are rendered when they are
 read. A picture becomes part of its page. Links to other files become text, which a server does not have. A

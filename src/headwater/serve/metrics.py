@@ -58,7 +58,7 @@ class Metrics:
         yield self._of_models("model_opened_seconds", "Unix time when the model was opened.", lambda m: m.created)
 
     def _of_threads(self) -> Iterator[Metric]:
-        """Yield what the threads of each model do: continuations of its engine, and jobs of its second thread."""
+        """Yield the work of each model's threads: continuations of its engine, and jobs of its second thread."""
         labels = ["model", "thread"]
         running = GaugeMetricFamily("headwater_running", "Continuations and jobs that run.", labels=labels)
         waiting = GaugeMetricFamily("headwater_waiting", "Continuations and jobs that wait.", labels=labels)

@@ -31,8 +31,7 @@ _MOST_SLOTS = 32
 def open_models(config: ServeConfig) -> list[Served]:
     """Open the models of a server.
 
-    Raises UsageError for two models of the same name and for slots that do not fit the memory, and what `load`
-    raises.
+    Raises what `load` raises, and UsageError for two models of the same name or slots that do not fit the memory.
     """
     named: dict[str, str] = {}
     for model in config.models:

@@ -46,7 +46,7 @@ class Served:
             self.worker = Worker(self.engine, queue, self.name)
 
     async def start_engine(self) -> Worker:
-        """Return the engine's thread; that of a fine-tuned model is started by the first completion."""
+        """Return the engine's thread; for a fine-tuned model, the first completion starts it."""
         require_causal(self.lm.config)
         if self.worker is None:
             engine = await self.compute(lambda: self.engine)
@@ -141,7 +141,7 @@ class Server:
         self.long_texts.shutdown(cancel_futures=True)
 
     def choose(self, name: str | None, suits: Callable[[Served], object]) -> str | None:
-        """Return the name of a request's model: the one it gives, else that of the first model that suits it."""
+        """Return the name of a request's model: as given, else the name of the first suitable model."""
         suiting = (served.name for served in self.models.values() if suits(served))
         return next(suiting, None) if name is None else name
 
@@ -160,9 +160,9 @@ class Server:
 
 
 class OpenRequest:
-    """A request that has begun. A context manager, whose exit gives back what the request holds.
+    """An open request. A context manager, whose exit releases what the request holds.
 
-    It keeps its model to its end, also when another model takes that one's place meanwhile.
+    It keeps its model until it ends, even if another model replaces it meanwhile.
 
     scope: of ASGI; `model` is added to it for the log, and `body_bytes` is the size of the body.
     """
@@ -202,7 +202,7 @@ class OpenRequest:
         self._server.metrics.first_token.labels(self.route, self.model.name).observe(seconds)
 
     async def read(self, job: Callable[..., T], *arguments: Any) -> T:
-        """Run a job that encodes what the client sent. Short texts never wait for long ones."""
+        """Run a job that encodes the texts of a request. Short texts never wait for long ones."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, job, *arguments)
 
 

@@ -72,7 +72,7 @@ def serve(
 
 
 def _uvicorn_config(app: ASGIApp, config: ServeConfig) -> uvicorn.Config:
-    """Return uvicorn's configuration: the limits, and no output of its own but errors."""
+    """Return uvicorn's configuration: the limits, and errors as its only output."""
     import uvicorn
 
     from headwater.serve.guard import Connection, Connections, bounded

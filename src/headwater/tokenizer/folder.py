@@ -1,7 +1,7 @@
 """`TokenizerFiles`: the JSON files of a tokenizer's folder, each read once; all kinds are made from it.
 
-`read_roles` returns which tokens end, begin and pad a text: those of the folder, never a rule by their names. Each
-role is what `generation_config.json` says, else `config.json`, else the tokenizer's own files, as in transformers;
+`read_roles` returns the tokens that end, begin and pad a text: by the files of the folder, never by their names.
+`generation_config.json` decides each role, else `config.json`, else the tokenizer's own files, as in transformers;
 a text may have several ends. `<|endoftext|>` has both roles where no file names one.
 """
 

@@ -147,7 +147,7 @@ def _require_bounded(content: Mapping[str, Any], folder: Path) -> None:
 
 
 def _growth(step: Mapping[str, Any]) -> float:
-    """Return at most how many bytes a step makes of one byte, each time that it runs."""
+    """Return the most bytes that a step writes for one byte, each time that it runs."""
     if step.get("type") == "ByteLevel":
         return 2
     if step.get("type") != "Replace":

@@ -103,8 +103,7 @@ def encode_gpt2(text: str, vocabulary: Vocabulary) -> list[int]:
 def standardize(text: str) -> str:
     """Apply GPT-1's text standardisation: fewer kinds of dash, spaces around signs, simpler white space.
 
-    No spaces around backslashes: in the authors' pattern, which is not a raw string, their branch matches a plus
-    sign.
+    No spaces around backslashes: in the authors' pattern, not a raw string, their branch matches a plus sign.
     """
     for dash in "—–―":
         text = text.replace(dash, "-")
@@ -140,8 +139,7 @@ def learn_merges(
 ) -> list[tuple[str, str]]:
     """Return merges in order of rank, until there are `new_tokens` new tokens or no pair is left.
 
-    Of equally frequent pairs the one with the lowest ids is merged, left one first. `alphabet` is in the order of
-    its ids.
+    Of equally frequent pairs, the one with the lowest left, then right id is merged. `alphabet` is sorted by id.
     """
     tokens = {symbol: index for index, symbol in enumerate(alphabet)}
     counted = dict(words)

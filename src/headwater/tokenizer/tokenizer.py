@@ -73,7 +73,7 @@ class Tokenizer:
 
         Raises ResourceError if an original or a hub name is not available locally (`download` fetches it),
         FolderError or DataError for a folder without a tokenizer, or with a damaged one, UsageError if the name of
-        an original is also that of a folder with another tokenizer.
+        an original is also the name of a folder with another tokenizer.
         """
         name_or_folder = expand_home(name_or_folder)
         if isinstance(name_or_folder, str) and name_or_folder in _ORIGINALS:

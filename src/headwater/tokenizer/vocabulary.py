@@ -72,7 +72,7 @@ def _byte_characters() -> tuple[str, ...]:
 
 BYTE_CHARACTERS = _byte_characters()
 CHARACTER_BYTES = {character: byte for byte, character in enumerate(BYTE_CHARACTERS)}
-# The bytes in the order of their ids 0-255, that of their characters.
+# The bytes by id, 0-255: sorted by their characters.
 BYTE_ORDER = tuple(sorted(range(256), key=lambda byte: BYTE_CHARACTERS[byte]))
 
 

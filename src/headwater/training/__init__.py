@@ -1,4 +1,4 @@
-"""Training: one loop for pre-training and fine-tuning; it knows neither what is learned nor from which text."""
+"""Training: one loop for pre-training and fine-tuning, independent of the objective and the text."""
 
 import lazy_loader
 

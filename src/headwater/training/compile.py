@@ -45,7 +45,7 @@ def compile_blocks(
     *,
     dynamic: bool | None = None,
 ) -> None:
-    """Compile blocks and loss if `mode` is "on", or "auto" on an accelerator; `note` says which was done.
+    """Compile blocks and loss if `mode` is "on", or "auto" on an accelerator; `note` reports the choice.
 
     The first micro-batch is computed once, so that a missing or broken compiler is noticed on all ranks, which
     stay eager then. Blocks share one compilation, so depth does not matter. dynamic: True compiles once for

@@ -22,7 +22,7 @@ Tracker = Literal["tensorboard", "trackio", "wandb"]
 
 
 class Journal:
-    """Appends to a run's metrics; what a full disk rejects is written as soon as it has space."""
+    """Appends to a run's metrics; lines that a full disk rejects are written once it has space."""
 
     def __init__(self, path: Path, lines: Iterable[Mapping[str, Any]] = ()) -> None:
         """lines: what the file begins with, instead of the lines that it has."""

@@ -4,7 +4,7 @@ The model's matrices are bfloat16 or float32; the optimizer updates float32 mast
 the model is float32). Gradients of bfloat16 matrices are summed in float32. Weight decay applies to every
 parameter of rank two or more: matrices and embeddings, never biases or gains.
 
-Two forms of Adam. "standard" is Kingma and Ba's algorithm 1, as in torch. "original" is that of GPT-1's code: ε is
+Two forms of Adam. "standard" is Kingma and Ba's algorithm 1, as in torch. "original" is GPT-1's code: ε is
 added to √v before the bias correction of v, and the decay is multiplied by the corrected step size (GPT-1 section
 4.1, "modified L2"). Both are the same kernel with a different ε and decay at each update: with c_i = 1 − β_i^t,
 the original's are ε/√c_2 and decay · √c_2/c_1.
@@ -230,7 +230,7 @@ class Optimizer:
         return state
 
     def load(self, updates: int) -> None:
-        """Apply what was loaded into the tensors of `state()`, the state after `updates` updates."""
+        """Apply the values that were loaded into the tensors of `state()`, the state after `updates` updates."""
         self.updates = updates
         for master in self._adam.state:
             self._adam.state[master]["step"].fill_(float(self.updates))

@@ -118,7 +118,7 @@ def process_group(device: str = "auto") -> Iterator[Ranks]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an exception says that the memory of the device or of the machine is too small."""
+    """Return whether an exception means that the device or the machine is out of memory."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
 
 
@@ -132,7 +132,7 @@ def out_of_memory(error: BaseException, clause: str = "") -> TrainingError:
 
 
 def _rank_and_count() -> tuple[int, int]:
-    """Return this process's rank and the number of ranks: those of the process group, else torchrun's."""
+    """Return this process's rank and the number of ranks, from the process group or else from torchrun."""
     if dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -206,8 +206,7 @@ def recompute_blocks(model: nn.Module) -> None:
 def shard(root: Any, blocks: Sequence[Any], ranks: Ranks, matrix_dtype: torch.dtype) -> None:
     """Shard parameters, gradients and optimizer state over the ranks (FSDP2), in place. `blocks` are in `root`.
 
-    Each block is gathered for its computation, in `matrix_dtype`. The backward pass sums gradients over ranks in
-    float32.
+    Each block is gathered for its computation, in `matrix_dtype`. Gradients are summed over ranks in float32.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard

@@ -1,4 +1,4 @@
-"""What a run reads and keeps next to its weights and moments: its data, read one update ahead, and its state."""
+"""The data of a run, read one update ahead, and the state that it has next to its weights and moments."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Measurement:
 
 @dataclass
 class TrainingState:
-    """What a resumed run continues with, next to its weights and moments; a checkpoint's `state.json`."""
+    """The state that a run resumes from, next to its weights and moments; a checkpoint's `state.json`."""
 
     step: int = 0
     tokens: int = 0

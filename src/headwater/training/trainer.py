@@ -41,7 +41,7 @@ Objective = Callable[[Any, Any], tuple[Tensor, Mapping[str, Tensor]]]
 
 @dataclass(frozen=True, slots=True)
 class UpdateResult:
-    """The result of one update; the loss is that of the whole batch, over all ranks, before the update."""
+    """The result of one update; the loss is over the whole batch of all ranks, before the update."""
 
     loss: float
     gradient_norm: float
@@ -64,7 +64,7 @@ class _ModelAndObjective(nn.Module):
 class Trainer:
     """A model, an objective and an optimizer. backend: replaces the model's, unless it is None.
 
-    The model's matrices get the dtype that `config.precision` says, in place, until `end_training`.
+    The model's matrices have the dtype of `config.precision` until `end_training`.
     """
 
     def __init__(
@@ -178,10 +178,7 @@ C = TypeVar("C", bound=TrainConfig)
 
 
 def resolve_precision(config: C, begun: TrainConfig | None, device: torch.device) -> C:
-    """Return `config` with precision "auto" replaced: by that of the unfinished run `begun`, else for this device.
-
-    The unfinished run may have begun on another machine.
-    """
+    """Return `config` with precision "auto" resolved: as in the run to resume, `begun`, or for this device."""
     precision = begun.precision if begun is not None and config.precision == "auto" else config.precision
     bf16 = compute_dtype(precision, device) == torch.bfloat16
     return config.model_copy(update={"precision": "bf16" if bf16 else "fp32"})

@@ -66,7 +66,7 @@ class BuildRunner(TaskRunner):
         return len(self._load("kinds", "bounds")) - 1
 
     def input_of(self, phase: str, number: int) -> str:
-        """Return what a task reads, for messages."""
+        """Return a task's input, for messages."""
         return ", ".join(self.tasks[number].files[:3]) if phase == PARTS else super().input_of(phase, number)
 
     @cached_property
@@ -107,7 +107,7 @@ class BuildRunner(TaskRunner):
         write_shingles(texts(), work)
 
     def make_kinds(self, number: int, work: Path) -> dict[str, Any]:
-        """Decide what is removed; return the labels of all documents, and the clusters of near duplicates."""
+        """Decide which documents to remove; return all documents' labels and the clusters of near duplicates."""
         kinds, clusters = self._load("pairs", "copies").astype(np.uint8), {}
         if self.config.near_duplicates:
             sets = ShingleFiles([self.output("shingles", part) for part in range(len(self.tasks))])

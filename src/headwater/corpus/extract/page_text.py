@@ -39,8 +39,7 @@ _META = re.compile(
 class Extracted(NamedTuple):
     """The text of a page, or the reason why it has none.
 
-    encoding: as "cp949" or "cp949 (declared utf-8)"; left_out: what of the page the text does not have, with its
-    number.
+    encoding: as "cp949" or "cp949 (declared utf-8)"; left_out: counts of the page's parts that the text lacks.
     """
 
     text: str = ""
@@ -113,7 +112,7 @@ TIMER: int = getattr(signal, "SIGPROF", 0)
 
 
 def page_handler() -> Callable[[tuple[Page, float]], Extracted]:
-    """Return what the extracting process does with a page and its processor time."""
+    """Return the function with which the extracting process handles a page and its processor time."""
     _limit_memory()
     extract_page(Page(name="", data=b"<p>load all that is needed</p>"))
 

@@ -60,7 +60,7 @@ class _Text:
 
 
 class Clean(Step):
-    """Removes what is not prose; the rule is the first in the table that removes the text."""
+    """Removes text that is not prose, by the first rule in the table that applies."""
 
     name = "clean"
 

@@ -52,10 +52,9 @@ def holds_pages(path: PurePath) -> bool:
 
 
 def read_pages(path: Path, notes: list[str], left_out: Tally | None = None) -> Iterator[Page]:
-    """Stream the pages of a file; add a sentence to `notes` for what was cut or cannot be used.
+    """Stream the pages of a file; add a sentence to `notes` on data that was cut or cannot be used.
 
-    Count in `left_out` the records that are not pages. Raises DataError if nothing in the file can be
-    read.
+    Count in `left_out` the records that are not pages. Raises DataError if nothing can be read.
     """
     left_out = Tally() if left_out is None else left_out
     name = path.name.lower()
@@ -99,7 +98,7 @@ def _warc_pages(path: Path, notes: list[str], left_out: Tally) -> Iterator[Page]
 
 
 def _page_of(record: Any, url: str, converted: bool) -> Page | str:
-    """Return the page of a WARC record, or what the record is instead."""
+    """Return the page of a WARC record, or the kind of a record that is not a page."""
     http = record.http_headers
     if not converted:
         if not record.is_http or http is None:

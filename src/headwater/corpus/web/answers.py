@@ -1,4 +1,4 @@
-"""What a visit of a page returns or raises: the page, the host to go on at, or why there is no page."""
+"""The result of visiting a page: the page, the host to continue at, or the reason for having no page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Refused(Exception):
 
 
 class Moved(Exception):
-    """A visit was redirected by `hops` to a host that others visit: it goes on when that host is free."""
+    """A visit was redirected by `hops` to a host that is in use: it resumes when that host is free."""
 
     def __init__(self, hops: tuple[str, ...]) -> None:
         super().__init__(hops)

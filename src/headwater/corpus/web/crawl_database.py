@@ -105,7 +105,7 @@ class CrawlDatabase:
         self._unflushed = 0  # links
 
     def next_host(self) -> HostLinks | None:
-        """Return the host with most links of those not yet returned; None after the last."""
+        """Return the remaining host with the most links; None after the last."""
         rows = self._execute("SELECT host FROM hosts WHERE rowid = ?", self._next_host)
         self._next_host += 1
         return HostLinks(rows[0][0], 0) if rows else None
@@ -220,7 +220,7 @@ class CrawlDatabase:
 
     @contextmanager
     def _storage(self) -> Iterator[None]:
-        """Turn SQLite's errors into those of a file."""
+        """Turn SQLite's errors into errors of the file."""
         try:
             yield
         except sqlite3.OperationalError as error:

@@ -217,7 +217,7 @@ class _Fetch:
         self._changed.set()
 
     def _move(self, link: WaitingLink, visitor: Visitor) -> None:
-        """Let a link wait with those of the host that it was redirected to."""
+        """Queue a link with the links of the host that it was redirected to."""
         name = host_of(link.hops[-1])
         if name not in self._hosts:
             self._hosts[name] = HostLinks(name)

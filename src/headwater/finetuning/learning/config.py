@@ -36,7 +36,7 @@ _LAMBDA_LM = 0.5
 
 @dataclass(frozen=True)
 class Policy:
-    """What is decided by the number of rows, and what bounds time and memory.
+    """Decisions that depend on the number of rows, and limits on time and memory.
 
     few_rows, few_per_output: up to so many rows in all, or for each output, cross-validation in `folds` chooses,
     and all rows are learned from; never of more than `most_folded` rows. validation_share, most_validation: of
@@ -127,8 +127,7 @@ class FinetuneConfig(TrainConfig):
     target: Target | None = None
     """What the labels are; by default inferred from the rows. labels: any number of labels per row."""
     metric: MetricName | None = None
-    """Metric that is reported, and that chooses gpt1's best state; by default accuracy, micro_f1 for several
-    labels, pearson for scores."""
+    """Reported metric, which also chooses gpt1's best state; default: accuracy, micro_f1 or pearson, by target."""
     columns: Columns = Columns()
     faithful: Faithful = "code"
     """Whether dropout and the softmax of L1 follow the authors' code, for a base with GPT-1's norm."""
@@ -147,8 +146,7 @@ class FinetuneConfig(TrainConfig):
     transfer_layers: int | None = Field(default=None, ge=0)
     """Keep embeddings and the first N blocks of the base."""
     validation_share: float | None = Field(default=None, gt=0, lt=1)
-    """Share of the training rows to hold out without a validation file; by default none of few rows, which
-    cross-validation measures, and a tenth of many."""
+    """Share of the training rows to hold out without a validation file; default: none of few, a tenth of many."""
     patience: int | None = Field(default=None, ge=1)
     """Stop after N measurements without a better one; by default never, and after 2 in the recipe auto."""
     baseline: bool = True
@@ -207,7 +205,7 @@ class FinetuneConfig(TrainConfig):
         return ("tfidf", "gpt1") if self.task == "choice" else ("tfidf", "probe", "lp-ft")
 
     def deciding(self) -> dict[str, Any]:
-        """Return the keys that decide the model, without those of what is said about it."""
+        """Return the keys that decide the model, without the keys of its analyses."""
         return {key: value for key, value in super().deciding().items() if key not in ("baseline", "doubtful")}
 
     def for_member(self, member: MemberName) -> FinetuneConfig:

@@ -42,8 +42,7 @@ class Measured:
 class Fitted:
     """A model, the members that were learned, and the rows that the figures are of.
 
-    training: of the weights that were tuned, if any. tfidf: the linear model on TF-IDF, also where it has no
-    weight.
+    training: of the tuned weights, if any. tfidf: the linear model on TF-IDF, even if its weight is 0.
     """
 
     model: FineTuned

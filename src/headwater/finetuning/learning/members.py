@@ -1,4 +1,4 @@
-"""The members of a mixture: how each learns, and what it predicts of rows that it has not learned from.
+"""The members of a mixture: how each learns, and its predictions for rows that it has not learned from.
 
 TF-IDF with a linear model; the probe, the same linear model on the base's features; LP-FT (Kumar et al. 2022),
 which begins with the probe and tunes all weights; GPT-1's own head.
@@ -68,7 +68,7 @@ Members = dict[MemberName, Member]
 
 
 def _learn_tfidf(examples: Examples, config: FinetuneConfig, reporter: Reporter, members: Members) -> Member:
-    """Learn TF-IDF's linear model. Its vocabulary, which no label decides, is that of the rows learned from."""
+    """Learn TF-IDF's linear model. Its vocabulary comes from the same rows, without their labels."""
     seen, labels = examples.seen, examples.labels
     reporter.progress.start("TF-IDF of words and characters")
     terms = min(POLICY.terms, max(1_000, POLICY.most_weights // (2 * max(1, labels.outputs))))
@@ -120,8 +120,8 @@ def _choose(
 ) -> tuple[LinearChoice, Floats, Callable[[], LinearWeights]]:
     """Choose the linear model on features of the linear rows.
 
-    Return the choice, its probabilities of the held-out rows, and what fits it to the final rows. The model has a
-    line for each row or, of a choice, for each answer: whether it is the right one.
+    Return the choice, its probabilities of the held-out rows, and a function that fits it to the final rows. An
+    example is a row or, for a choice, one of its answers: right or wrong.
     """
     labels, used = examples.labels, examples.linear_rows
     rows = examples.seen.take(used)

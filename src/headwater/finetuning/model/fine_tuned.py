@@ -1,5 +1,4 @@
-"""A fine-tuned model: the base, the members of the mixture and what their outputs mean; its folder, and
-predictions.
+"""A fine-tuned model: its base, the members of its mixture, the meaning of its outputs, its folder, predictions.
 
 The folder is a Hugging Face model folder (the language model with its three more rows, and the tokenizer) with
 `task.json`, `head.safetensors` and, of the member tfidf, its two files. If both the unchanged base and a tuned one
@@ -50,7 +49,7 @@ def _paper_weights() -> dict[MemberName, float]:
 
 
 class TaskDescription(Config):
-    """The content of `task.json`: what the outputs and columns mean, and the mixture."""
+    """The content of `task.json`: the meaning of outputs and columns, and the mixture."""
 
     task: TaskName
     labels: Labels
@@ -62,7 +61,7 @@ class TaskDescription(Config):
 
     @classmethod
     def read(cls, folder: Path) -> TaskDescription:
-        """Return what a folder's file says; raise FolderError if it is damaged."""
+        """Return the content of a folder's file; raise FolderError if it is damaged."""
         path = folder / TASK_FILE
         described = parse_part(cls, read_json(path), path)
         if not described.labels.outputs:
@@ -256,7 +255,7 @@ def build_head(name: MemberName, base: Model, tokenizer: Tokenizer, described: T
 def decide(labels: Labels, probabilities: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
     """Return (examples,): the index of the most probable output, or the expected score.
 
-    Of several labels (examples, outputs): 1 for each with a probability of at least one half, else 0.
+    For several labels (examples, outputs): 1 for each with a probability of at least one half, else 0.
     """
     if labels.target == "labels":
         return (probabilities >= 0.5).astype(np.float64)
@@ -267,7 +266,7 @@ def decide(labels: Labels, probabilities: npt.NDArray[np.float32]) -> npt.NDArra
 
 
 def refuse_as_base(folder: Path) -> None:
-    """Raise UsageError for a fine-tuned model in place of a base: its rows may measure the new one."""
+    """Raise UsageError for a fine-tuned model: it may have learned from rows that measure the new one."""
     if not FineTuned.is_in(folder):
         return
     base = original_base(folder)
@@ -279,7 +278,7 @@ def refuse_as_base(folder: Path) -> None:
 
 
 def _not_fine_tuned(folder: Path) -> FolderError:
-    """Return the error of a folder without a fine-tuned model; raise that of an unfinished training."""
+    """Return the error for a folder without a fine-tuned model; raise another for an unfinished training."""
     if has_manifest(folder):
         open_folder(folder)
     there = shipped.find(folder).is_dir()

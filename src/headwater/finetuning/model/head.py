@@ -35,8 +35,7 @@ ABSENT = -1e9
 class TaskOutput(NamedTuple):
     """The result of a forward pass: logits (examples, outputs) float32, hidden (sequences, time, width) float32.
 
-    matrix: (vocabulary, width), which predicts tokens from `hidden`, with the same dropped entries; None if it was
-    not asked for.
+    matrix: (vocabulary, width), which predicts tokens from `hidden`, with the same dropped entries, or None.
     """
 
     logits: Tensor
@@ -108,7 +107,7 @@ class TaskModel(nn.Module):
         return hidden
 
     def summary(self, hidden: Tensor, batch: Batch) -> Tensor:
-        """Return one vector a sequence: (sequences, time, width) -> (sequences, width)."""
+        """Return one vector per sequence: (sequences, time, width) -> (sequences, width)."""
         config = self.model.config
         last = hidden[torch.arange(len(hidden), device=hidden.device), batch.extract]
         first = hidden[:, 0]
@@ -143,8 +142,7 @@ def require_finite(values: npt.NDArray[Any], name: str) -> None:
 def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
     """Return the logarithms that the targets weigh: logits (examples, outputs) -> float32, of their shape.
 
-    They are of the softmax or, of several labels, of σ(x) for each that is there, then of σ(−x) for each that is
-    not.
+    They are of the softmax or, for several labels, of σ(x) for present ones, then of σ(−x) for absent ones.
     """
     logits = logits.float()
     if targets.shape[1] == 2 * logits.shape[1]:

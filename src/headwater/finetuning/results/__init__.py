@@ -1,1 +1,1 @@
-"""What a training shows: metrics, baselines, predictions, the card and the report."""
+"""The results of a training: metrics, baselines, predictions, the card and the report."""
