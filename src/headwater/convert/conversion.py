@@ -103,8 +103,8 @@ def _require_writable(destination: Path, precision: WeightFormat, allowed: Seque
             f"{destination} is the name of a file", expected="a folder to write, or a file that ends in .gguf"
         )
     if precision not in allowed:
-        what = "GGUF" if destination.suffix == ".gguf" else "a folder"
-        raise UsageError(f"{what} is not written in {precision}", expected=", ".join(allowed))
+        target = "GGUF" if destination.suffix == ".gguf" else "a folder"
+        raise UsageError(f"{target} is not written in {precision}", expected=", ".join(allowed))
 
 
 def _recognise(source: Path) -> tuple[str, Path]:

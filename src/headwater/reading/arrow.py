@@ -86,11 +86,11 @@ class ParquetTable:
             most_rows = min(most_rows, FileLimits.BATCH_BYTES // longest)
         return max(1, most_rows)
 
-    def _limit(self, what: str, seen: int, most: int, packed: int) -> None:
+    def _limit(self, items: str, seen: int, most: int, packed: int) -> None:
         most = max(most, FileLimits.ARROW_RATIO * packed)
         if seen > most:
             raise DataError(
-                f"{self.path} has {seen:,} {what}",
+                f"{self.path} has {seen:,} {items}",
                 expected=f"at most {most:,} in a file of {self._bytes:,} bytes",
                 repair="If it is not a compression bomb, save it again in several files",
             )

@@ -69,15 +69,15 @@ def split_csv(lines: Iterable[str], separator: str, path: Path) -> Iterator[list
                 if not line[position:].rstrip("\r"):
                     position = len(line)
                 elif not line.startswith(separator, position):
-                    what = "text after the closing quote of a field"
-                    raise _csv_error(path, begun, what, "Write a quote inside quotes twice")
+                    fault = "text after the closing quote of a field"
+                    raise _csv_error(path, begun, fault, "Write a quote inside quotes twice")
             else:
                 end = line.find(separator, position)
                 value = line[position:].rstrip("\r") if end < 0 else line[position:end]
                 position = len(line) if end < 0 else end
                 if "\r" in value:
-                    what = "a carriage return without a line feed outside quotes"
-                    raise _csv_error(path, begun, what, r"Convert line ends, as with: tr '\r' '\n' < FILE")
+                    fault = "a carriage return without a line feed outside quotes"
+                    raise _csv_error(path, begun, fault, r"Convert line ends, as with: tr '\r' '\n' < FILE")
                 _check_field(len(value), path, begun, "Shorten or split this text, or store it as JSON Lines")
             fields.append(value)
             position += 1
@@ -114,8 +114,8 @@ def _check_field(size: int, path: Path, begun: int, repair: str) -> None:
         raise _csv_error(path, begun, f"a field of more than {FileLimits.FIELD_CHARACTERS:,} characters", repair)
 
 
-def _csv_error(path: Path, line: int, what: str, repair: str) -> DataError:
-    return DataError(f"{path} has {what} in the row of line {line:,}", repair=repair)
+def _csv_error(path: Path, line: int, fault: str, repair: str) -> DataError:
+    return DataError(f"{path} has {fault} in the row of line {line:,}", repair=repair)
 
 
 def _separator(lines: Sequence[str], path: Path) -> str:

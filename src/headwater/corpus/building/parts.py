@@ -48,7 +48,7 @@ from headwater.reading import compose, file_error, read_json
 from headwater.storage import storage_errors
 
 DOCUMENTS = "documents.arrow"
-FINGERPRINTS, KEYS, SIZES = "fingerprints", "keys", "sizes"  # a row a document
+FINGERPRINTS, KEYS, SIZES = "fingerprints", "keys", "sizes"  # one row per document
 EMPTY = "it is empty"  # why a file was set aside
 SECONDS = 20.0  # of processor time for each started SHARE_BYTES of a page; a usual page takes some milliseconds
 SHARE_BYTES = 8 * 1024**2
@@ -189,8 +189,8 @@ class PartMaker:
         for name, page, extracted in self._extractor.texts(_pages(files, task, funnel)):
             if extracted.encoding:
                 merge(funnel.encodings, {extracted.encoding: 1})
-            for what, count in extracted.left_out.items():
-                funnel.left_out.add(what, page.url or page.name, count=count)
+            for kind, count in extracted.left_out.items():
+                funnel.left_out.add(kind, page.url or page.name, count=count)
             named = page.url or page.name
             if text := extracted.text:
                 yield Document(make_id(name, named, "0", text), text, name, page.url, page.date)

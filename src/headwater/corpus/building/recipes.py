@@ -99,7 +99,7 @@ def load_recipe(name_or_file: str, overrides: Mapping[str, Any] | None = None) -
     key whose step is off; a key of the file is allowed if `overrides` turn its step off.
     """
     overrides = overrides or {}
-    given: Mapping[str, Any] = {"recipe": name_or_file}
+    layer: Mapping[str, Any] = {"recipe": name_or_file}
     if name_or_file not in RECIPES:
         path = Path(name_or_file)
         if not path.is_file():
@@ -108,9 +108,9 @@ def load_recipe(name_or_file: str, overrides: Mapping[str, Any] | None = None) -
                 expected=f"{', '.join(RECIPES)}, or a TOML file",
                 repair=nearest(name_or_file, RECIPES),
             )
-        given = Layer(read_toml(path), name_or_file)
-    base = RECIPES.get(str({"recipe": "plain", **given, **overrides}["recipe"]), {})
-    config = BuildConfig.build(base, given, overrides, source="--set")
+        layer = Layer(read_toml(path), name_or_file)
+    base = RECIPES.get(str({"recipe": "plain", **layer, **overrides}["recipe"]), {})
+    config = BuildConfig.build(base, layer, overrides, source="--set")
     for key, needed in _NEEDED.items():
         off = not getattr(config, needed) and getattr(config, key) != BuildConfig.model_fields[key].default
         if off and (key in overrides or needed not in overrides):

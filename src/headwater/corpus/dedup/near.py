@@ -113,7 +113,7 @@ def choose_removed(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the documents to remove, ascending, and for each the earlier, similar one that is kept.
 
-    `sets` has the shingles of the documents `wanted`, which are ascending and those of `pairs`.
+    `wanted`: the documents of `pairs`, ascending. `sets`: their shingles.
     """
     firsts, seconds = (np.searchsorted(wanted, ends).astype(np.uint32) for ends in split_pairs(pairs))
     comparisons = (jaccard(sets[a], sets[b]) >= similarity for a, b in zip(firsts, seconds, strict=True))
@@ -141,12 +141,12 @@ def choose_removed(
     return np.array(removed, np.int64)[order], np.array(originals, np.int64)[order]
 
 
-def jaccard(one: Keys, other: Keys) -> float:
+def jaccard(first: Keys, second: Keys) -> float:
     """Return the Jaccard similarity of two sorted arrays without repetitions."""
-    both = np.concatenate((one, other))
+    both = np.concatenate((first, second))
     both.sort()
     common = int(np.count_nonzero(both[1:] == both[:-1]))
-    union = len(one) + len(other) - common
+    union = len(first) + len(second) - common
     return common / union if union else 0.0
 
 

@@ -3,9 +3,8 @@
 Words are runs of letters and digits in lower case and in Unicode's composed form; n-grams do not cross documents.
 In scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) every character is a word.
 
-The paper keeps the training text's 8-grams in a Bloom filter, which has false positives. Here those of the test
-texts are kept (`GramIndex`), and the training text streams past them once: memory grows with the tests, and no
-8-gram is found by chance.
+The paper keeps the training text's 8-grams in a Bloom filter, which has false positives. Here `GramIndex` keeps
+those of the test texts, and the training text streams past them once: memory grows with the tests.
 
 The paper reports "the percentage of 8-grams from that dataset that are also found in the training set". Here every
 occurrence of an 8-gram in the test text counts.
@@ -49,12 +48,12 @@ _SPECIAL = re.compile("[\u0300-\u036f\u0483-\u1fff\u20d0-\u20ff\u2c00-\uabff\ud7
 @lru_cache(maxsize=1)
 def _word_pattern() -> re.Pattern[str]:
     """Return the pattern of a word: letters, digits and their marks, such as Hindi vowels, or one character."""
-    one = rf"{_SPACELESS}\U00020000-\U0003ffff"
-    letters = rf"[^\W_{one}]+"
+    spaceless = rf"{_SPACELESS}\U00020000-\U0003ffff"
+    letters = rf"[^\W_{spaceless}]+"
     candidates = map(chr, (*range(0x300, 0x1F000), *range(0xE0100, 0xE01F0)))
     all_marks = (character for character in candidates if unicodedata.category(character).startswith("M"))
-    marks = "".join(mark for mark in all_marks if not re.match(f"[{one}]", mark))
-    return re.compile(rf"[{one}]|{letters}(?:[{marks}]+(?:{letters})?)*")
+    marks = "".join(mark for mark in all_marks if not re.match(f"[{spaceless}]", mark))
+    return re.compile(rf"[{spaceless}]|{letters}(?:[{marks}]+(?:{letters})?)*")
 
 
 class WordHashes(dict[Any, int]):
@@ -162,7 +161,7 @@ class TrainingGrams:
     """The n-grams that test texts have in common with a training text; `count` is the number of its n-grams."""
 
     def __init__(self, train: Iterable[str], tests: Iterable[str], words: int = WORDS) -> None:
-        """Both are texts of documents, read once: first those of the tests."""
+        """Both are texts of documents, read once; those of the tests are read first."""
         self.grams = Grams(words)
         self.index = GramIndex(hashes for _, hashes in self.grams.of_many(tests))
         self._shared = np.zeros(len(self.index.hashes), np.bool_)
@@ -259,8 +258,8 @@ def _too_short(path: Path, words: int, expected: str) -> DataError:
 
 
 def _note(left_out: Tally, progress: Progress) -> None:
-    for what, entry in left_out.items():
-        progress.note(f"left out: {what}: {entry['count']:,} (first: {entry['examples'][0]})")
+    for kind, entry in left_out.items():
+        progress.note(f"left out: {kind}: {entry['count']:,} (first: {entry['examples'][0]})")
 
 
 def texts_of(path: Path, left_out: Tally | None = None) -> Iterator[str]:

@@ -173,8 +173,8 @@ def _keep_lists(tree: Any) -> None:
         links = sum(len(link.text.strip()) for link in old.query_selector_all("a"))
         items = len(old.query_selector_all("li"))
         parent = old.parent
-        beside = parent is not None and (parent.tag == "li" or any(node.tag == "p" for node in parent.child_nodes))
-        if text and links < LINK_SHARE * text and (beside or text >= ITEM_CHARACTERS * items):
+        inline = parent is not None and (parent.tag == "li" or any(node.tag == "p" for node in parent.child_nodes))
+        if text and links < LINK_SHARE * text and (inline or text >= ITEM_CHARACTERS * items):
             new = tree.create_element("ol")
             for name in old.attrs:
                 new.setattr(name, old.getattr(name))
@@ -191,9 +191,9 @@ def _shown(noscript: re.Match[str]) -> str:
 
 
 def _lead(tree: Any) -> str:
-    """Return the first paragraph of the article, if the page has one that is named so; several are of others."""
-    found = tree.document.query_selector_all(LEAD)
-    texts = {text for text in (" ".join(element.text.split()) for element in found) if is_prose(text)}
+    """Return the first paragraph of the article, if the page marks one; several belong to other articles."""
+    elements = tree.document.query_selector_all(LEAD)
+    texts = {text for text in (" ".join(element.text.split()) for element in elements) if is_prose(text)}
     return texts.pop() if len(texts) == 1 else ""
 
 
@@ -277,22 +277,22 @@ def _once(lines: list[str], repeated: set[str]) -> list[str]:
     Lines that are in `repeated`, and rows of a table, are kept each time.
     """
     seen: set[str] = set()
-    kept = []
+    unique = []
     for line in lines:
         key = line.strip()
         if SENTENCE_BYTES <= len(key) < REPEATED_CHARACTERS and key not in repeated and _CELLS not in key:
             if key in seen:
                 continue
             seen.add(key)
-        kept.append(line)
-    return kept
+        unique.append(line)
+    return unique
 
 
 def _trimmed(lines: list[str], code: set[str]) -> list[str]:
     """Return the lines from the first line of prose or code to the last; all if there is none (a poem, a list)."""
-    kept = [
+    numbers = [
         number
         for number, line in enumerate(lines)
         if is_prose(line, EDGE_BYTES) or line.strip() in code or has_mark(f"{line}\n")
     ]
-    return lines[kept[0] : kept[-1] + 1] if kept else lines
+    return lines[numbers[0] : numbers[-1] + 1] if numbers else lines
