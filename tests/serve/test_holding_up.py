@@ -597,7 +597,7 @@ def test_log_has_the_address_of_the_connection(base_folder: Path, start_server: 
     lines = log_of(running)
     assert [line[:5] for line in lines] == [
         ["127.0.0.1", "GET", "/v1/models", "-", "200"],
-        ["127.0.0.1", "GET", "other", "-", "403"],
+        ["127.0.0.1", "GET", "/v1/models", "-", "403"],
     ]
     assert lines[0][-2:] == ["mine", "-"]
 
