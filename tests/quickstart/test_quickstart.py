@@ -227,6 +227,15 @@ def test_a_missing_text_or_a_file_as_the_folder_is_named_first(flow: Path, tmp_p
         quickstart(tmp_path / "text.txt", text=[tmp_path / "text.txt"])
 
 
+def test_a_refused_text_leaves_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("")
+    for existed in (False, True):
+        with pytest.raises(DataError, match=r"empty\.txt"):
+            quickstart(tmp_path / "out", text=[tmp_path / "empty.txt"])
+        assert (tmp_path / "out").exists() == existed
+        (tmp_path / "out").mkdir(exist_ok=True)
+
+
 def test_no_folder_of_another_text_is_advised_to_be_removed(flow: Path, tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("Other words entirely. " * 500)
     build_corpus([flow.parent], tmp_path / "corpus")

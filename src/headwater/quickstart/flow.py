@@ -11,6 +11,7 @@ import math
 import shlex
 import statistics
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -21,7 +22,7 @@ from headwater.config import read_toml, recipe_files
 from headwater.corpus import BuildConfig, build_corpus, read_documents, split
 from headwater.device import choose_device
 from headwater.display import byte_size
-from headwater.errors import DataError, FolderError, UsageError, resumable
+from headwater.errors import DataError, FolderError, HeadwaterError, UsageError, resumable
 from headwater.evaluation import EvaluateConfig, evaluate
 from headwater.finetuning import FinetuneConfig, finetune
 from headwater.model import load_config
@@ -168,7 +169,14 @@ def _gather(
             f"this takes about {WHOLE[0] * minutes + WHOLE[1]:.0f} minutes, {_time(minutes)} of them for "
             "pre-training; if it is interrupted, the same command resumes it"
         )
-    build_corpus([*text] or [BUILT_IN], corpus, rules, progress=progress)
+    existed = out.exists()
+    try:
+        build_corpus([*text] or [BUILT_IN], corpus, rules, progress=progress)
+    except HeadwaterError:
+        with suppress(OSError):  # it is not empty
+            if not existed:
+                out.rmdir()
+        raise
     if is_new:
         write_json(out / QUICKSTART, settings)
     size = sum(len(document.text.encode()) for _, document in split(corpus, VALIDATION))
@@ -332,8 +340,7 @@ def _beginning(text: str) -> str:
 
 
 def choose_finetuning(labels: Path, run: Path, tokens: Path, seconds: float, seed: int) -> FinetuneConfig:
-    """Return a configuration with as many updates as fit the seconds at the speed of pre-training, at most 3
-    epochs.
+    """Return a configuration with at most 3 epochs and as many updates as fit the seconds at pre-training's speed.
 
     No more rows are read, for training and for measuring, than the updates use.
     """
