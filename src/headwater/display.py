@@ -16,9 +16,9 @@ def printable(text: str, keep: str = "") -> str:
     return _CONTROLS.sub(lambda m: m[0] if m[0] in keep else ascii(m[0])[1:-1], text)
 
 
-def counted(number: int, what: str) -> str:
+def counted(number: int, noun: str) -> str:
     """Return a number with its noun: `1 token`, `12,000 tokens`."""
-    return f"{number:,} {what}" + ("" if number == 1 else "s")
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def counted_examples(count: int, details: Mapping[str, Any]) -> str:

@@ -113,8 +113,8 @@ class Interrupted(KeyboardInterrupt):
 
 
 @contextmanager
-def require_extra(name: str, what: str, more: str = "") -> Iterator[None]:
-    """Turn an ImportError in the block into ResourceError: `what` needs a package of the extra `name`.
+def require_extra(name: str, feature: str, more: str = "") -> Iterator[None]:
+    """Turn an ImportError in the block into ResourceError: `feature` needs a package of the extra `name`.
 
     more: the end of the repair: a further package, or what to do without the extra.
     """
@@ -123,7 +123,7 @@ def require_extra(name: str, what: str, more: str = "") -> Iterator[None]:
     except ImportError as error:
         package = (error.name or name).partition(".")[0]
         raise ResourceError(
-            f"{what} needs the package {package}", repair=f"pip install 'headwater[{name}]'{more}"
+            f"{feature} needs the package {package}", repair=f"pip install 'headwater[{name}]'{more}"
         ) from None
 
 

@@ -71,6 +71,6 @@ def register_plugins() -> None:
         plugin.load()()
 
 
-def not_installed(what: str) -> ResourceError:
+def not_installed(name: str) -> ResourceError:
     """Return the error about something that belongs to headwater-papers."""
-    return ResourceError(f"{what} belongs to {PAPERS}, which is not installed", repair=INSTALL_PAPERS)
+    return ResourceError(f"{name} belongs to {PAPERS}, which is not installed", repair=INSTALL_PAPERS)

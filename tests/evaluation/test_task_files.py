@@ -113,7 +113,7 @@ def test_a_wrong_task_file_is_named(described: Path, change: tuple[str, str], me
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("Peru,Lima,Cusco,C", "row 4: the label 'C' is none of the 2 answers"),
+        ("Peru,Lima,Cusco,C", "row 4: the label 'C' is not one of the 2 answers"),
         ("Peru,Lima,,A", "row 4 lacks an answer"),
         ("Peru,Lima,Cusco,", "row 4 has no label"),
     ],

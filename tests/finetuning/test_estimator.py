@@ -135,7 +135,7 @@ def test_rows_without_text_are_named_in_a_warning(base: Path, sentences: Any) ->
     missing: list[Any] = ["", None, float("nan"), pd_na()]
     with pytest.warns(UserWarning, match="4 rows without text: left out"):
         classifier = Classifier(base, **FAST).fit([*texts, *missing], [*labels, *labels[:4]])
-    with pytest.warns(UserWarning, match="4 rows without text: predicted as any empty text is"):
+    with pytest.warns(UserWarning, match="4 rows without text: predicted as an empty text"):
         predicted = classifier.predict([*missing, texts[0]])
     assert {*predicted} <= {*labels}
     assert classifier.n_without_text_ == 4

@@ -338,10 +338,10 @@ def test_a_label_is_the_text_of_a_numeric_answer_if_all_are() -> None:
     with pytest.raises(DataError, match="row 1 has the label '2', which is the text of one answer and the number"):
         learn_labels(unclear, "choice", None, "it")
     assert labels.target_of(Raw(("", "2 + 2", "4", "5"), 4.0, 3), "it") == 0
-    with pytest.raises(DataError, match="label 'ß' is none of the 2 answers"):
+    with pytest.raises(DataError, match="label 'ß' is not one of the 2 answers"):
         labels.target_of(Raw(("", "q", "x", "y"), "ß", 4), "it")
     counted = learn_labels([Raw(("", "q", "1", "2", "3"), label, 1) for label in (0, 1)], "choice", None, "it")
-    with pytest.raises(DataError, match="label 3 is none of the 3 answers"):
+    with pytest.raises(DataError, match="label 3 is not one of the 3 answers"):
         counted.target_of(Raw(("", "q", "1", "2", "3"), 3, 5), "it")
     numbered = [Raw(("", "q", "0", "1", "2"), number, number) for number in (0, 1, 2)]
     assert [learn_labels(numbered, "choice", None, "it").target_of(row, "it") for row in numbered] == [0, 1, 2]

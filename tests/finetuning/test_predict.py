@@ -196,7 +196,7 @@ def test_a_table_of_other_labels_has_no_accuracy(tuned: Path, tmp_path: Path, ca
     file.write_text("review,sentiment\na lovely film,positive\nan awful plot,bad\n")
     assert main(["predict", str(file), "--model", str(tuned), "--out", str(out.with_suffix(".jsonl"))]) == 0
     said = capsys.readouterr()
-    assert "The labels of 1 of 2 rows are none of the model's" in said.err
+    assert "The labels of 1 of 2 rows are not the model's" in said.err
     assert re.search(r"accuracy [01]\.\d{3} on the 2 rows with prediction and label", said.out)
 
 

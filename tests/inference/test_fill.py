@@ -50,7 +50,7 @@ def test_what_cannot_be_filled_is_named(bert: Path) -> None:
         fill(lm.model, lm.tokenizer, [lm.tokenizer.mask] * (MOST_MASKS + 1))  # type: ignore[list-item]
     with pytest.raises(ContextError, match="more than the model's context"):
         lm.fill("[MASK]" + " the" * 60)
-    with pytest.raises(UsageError, match="int8 was asked of a masked model"):
+    with pytest.raises(UsageError, match="int8 does not work with a masked model"):
         load(bert, precision="int8")
     assert load(bert, precision="auto").precision == "fp32"
     with pytest.raises(UsageError, match="top is 0"):

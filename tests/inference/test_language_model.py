@@ -80,7 +80,7 @@ def test_an_lstm_continues_a_text_by_its_logits_in_any_batch(tmp_path: Path) -> 
     assert lm.generate("the river", **(options | {"max_tokens": 60}), beyond_context="shift").startswith(
         crowd[1][:20]
     )
-    with pytest.raises(UsageError, match="int8 was asked of a model of kind lstm"):
+    with pytest.raises(UsageError, match="int8 does not work with a model of kind lstm"):
         hw.load(tmp_path, precision="int8")
 
 

@@ -117,12 +117,12 @@ def require_file(path: Path) -> None:
         raise file_error(path, error) from None
 
 
-def refuse_unused(context: typer.Context, what: str, *parameters: str) -> None:
-    """Raise UsageError if the command line sets one of these parameters, which `what` does not use."""
+def refuse_unused(context: typer.Context, subject: str, *parameters: str) -> None:
+    """Raise UsageError if the command line sets one of these parameters, which `subject` does not use."""
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if parameter.name in parameters and source is not None and source.name == "COMMANDLINE":
-            raise UsageError(f"{what} does not use {parameter.opts[0]}", repair="Leave it out")
+            raise UsageError(f"{subject} does not use {parameter.opts[0]}", repair="Leave it out")
 
 
 def read_stdin() -> str:

@@ -161,13 +161,13 @@ def _funnel_text(heading: str, funnel: dict[str, Any]) -> str:
     for kind, count in funnel["duplicates"].items():
         lines.append(f"  {f'- duplicates: {kind}':32}{count:>12,} documents")
     lines.append(f"  {'kept':32}{size(funnel['kept'])}")
-    for mark, what in (("(declared", "pages in another encoding than declared"), ("(text", "files not in UTF-8")):
+    for mark, kind in (("(declared", "pages in another encoding than declared"), ("(text", "files not in UTF-8")):
         guessed = {name: count for name, count in funnel.get("encodings", {}).items() if mark in name}
         if guessed:
-            lines.append(f"  {what}: {', '.join(f'{count:,} {name}' for name, count in guessed.items())}")
-    for what, entry in sorted(funnel.get("left_out", {}).items(), key=lambda named: -named[1]["count"]):
+            lines.append(f"  {kind}: {', '.join(f'{count:,} {name}' for name, count in guessed.items())}")
+    for kind, entry in sorted(funnel.get("left_out", {}).items(), key=lambda named: -named[1]["count"]):
         first = f" (first: {entry['examples'][0][:80]})" if entry["examples"] else ""
-        lines.append(f"  left out: {what}: {entry['count']:,}{first}")
+        lines.append(f"  left out: {kind}: {entry['count']:,}{first}")
     if replaced := funnel.get("replaced"):
         lines.append(f"  with U+FFFD, in place of lost characters: {counted(replaced, 'document')}")
     if composed := funnel.get("composed"):

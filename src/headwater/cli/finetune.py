@@ -93,7 +93,7 @@ def finetune(
         from headwater.finetuning import show_examples
 
         shown = show_examples(config, model=base, train=train, count=show)
-        emit({"examples": [one.to_dict() for one in shown]}, as_json=as_json, text=_examples_text(shown))
+        emit({"examples": [example.to_dict() for example in shown]}, as_json=as_json, text=_examples_text(shown))
         return
     from headwater.finetuning import finetune as run
 

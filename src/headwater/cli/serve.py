@@ -37,7 +37,7 @@ def serve(
         "127.0.0.1"
     ),
     port: Annotated[int, typer.Option(help="Port; 0 chooses a free one.", min=0, max=65_535)] = 8000,
-    api_key_file: Annotated[Path | None, typer.Option(help="File with one API key a line.")] = None,
+    api_key_file: Annotated[Path | None, typer.Option(help="File with one API key per line.")] = None,
     allow_origin: Annotated[
         list[str] | None,
         typer.Option(

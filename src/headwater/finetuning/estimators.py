@@ -71,7 +71,7 @@ class NotFitted(UsageError, NotFittedError):  # type: ignore[misc]
 
 @dataclass(eq=False, repr=False)
 class Estimator(BaseEstimator):  # type: ignore[misc]
-    """What the five estimators have in common. Use one of them.
+    """Base class of the five estimators.
 
     base: a model folder, a model that ships, the encoder "minilm", or what `hw.load` returned; None for the best
     of those of this machine, see `base_`. recipe: "auto", the mixture of TF-IDF, the base's features and the tuned
@@ -175,8 +175,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
                 stacklevel=3,
             )
         if self.n_without_text_:
-            what = "left out" if left_out else "predicted as any empty text is"
-            warnings.warn(f"{counted(self.n_without_text_, 'row')} without text: {what}", stacklevel=3)
+            use = "left out" if left_out else "predicted as an empty text"
+            warnings.warn(f"{counted(self.n_without_text_, 'row')} without text: {use}", stacklevel=3)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return (rows,): the most probable class, as in y; the expected score; or the answer's number, from 0."""
@@ -193,25 +193,26 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy on labelled rows; Pearson's correlation for scores. sample_weight: of each row.
 
-        Rows without text are not measured. Of several labels all must be right.
+        Rows without text are not measured. Of several labels, all must be right.
         """
         fine_tuned, rows = self._fitted(), self._rows(X)
         truth = checked_labels(self._labels_of(y, self.classes_), self._target())
         require_one_each(len(rows), len(truth))
         weights = np.ones(len(truth)) if sample_weight is None else checked_weights(sample_weight, len(truth))
-        places = [place for place, row in enumerate(rows) if not row.is_empty(self.task)]
-        if not places:
+        indices = [index for index, row in enumerate(rows) if not row.is_empty(self.task)]
+        if not indices:
             raise DataError("no row of X has a text", expected="rows to measure on")
-        labelled = [replace(rows[place], label=truth[place]).composed() for place in places]
+        labelled = [replace(rows[index], label=truth[index]).composed() for index in indices]
         if self._target() == "score":
             decided = fine_tuned.decide(fine_tuned.probabilities(fine_tuned.encode(labelled)))
-            return float(pearson(np.array([row.label for row in labelled]), decided, weights[places]))
+            return float(pearson(np.array([row.label for row in labelled]), decided, weights[indices]))
         pairs = zip(labelled, fine_tuned.predict(labelled), strict=True)
         if self._target() == "answer":
-            right = [row.label == one.output for row, one in pairs]
+            right = [row.label == prediction.output for row, prediction in pairs]
         else:
-            right = [one.label is not None and fine_tuned.labels.matches(row, one.label) for row, one in pairs]
-        return float(np.average(right, weights=weights[places]))
+            answers = ((row, prediction.label) for row, prediction in pairs)
+            right = [label is not None and fine_tuned.labels.matches(row, label) for row, label in answers]
+        return float(np.average(right, weights=weights[indices]))
 
     def save(self, folder: str | Path) -> None:
         """Write a new fine-tuned model folder, which `load` and `headwater predict` open on any machine.
@@ -253,7 +254,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         if parameters is None or fine_tuned.task != cls.task:
             regress = fine_tuned.task == "classify" and labels.target == "score"
             task = "regress" if regress else fine_tuned.task
-            raise MismatchError(f"{folder} was fine-tuned for task {task}", expected=f"that of {cls.__name__}")
+            raise MismatchError(f"{folder} was fine-tuned for task {task}", expected=f"a model of {cls.__name__}")
         path = folder / ESTIMATOR_FILE
         saved = parse_part(_Saved, read_json(path), path) if path.is_file() else _Saved()
         shared = {k: v for k, v in saved.parameters.items() if k not in {"multi_label", "target"}}
@@ -390,8 +391,8 @@ class Classifier(_OneText):
     def _learn_labels(self, rows: list[Raw], y: list[Any]) -> tuple[Labels, npt.NDArray[Any] | None]:
         if not self.multi_label:
             return super()._learn_labels(rows, y)
-        given = [label for one in y for label in one] if self._columns is None else self._columns
-        by_name = {compose(class_name(label)): label for label in given}
+        values = [label for row_labels in y for label in row_labels] if self._columns is None else self._columns
+        by_name = {compose(class_name(label)): label for label in values}
         if self._columns is None:
             labels = learn_labels(rows, self.task, "labels", "y")
         else:

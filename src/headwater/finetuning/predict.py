@@ -43,16 +43,15 @@ def predict_file(
     """Label the rows of `file` and write `out` atomically.
 
     Each row keeps its columns, in order, followed by `prediction`; of classes and choices by `confidence`, the
-    probability of the most probable one; and, unless it is a score, by the probability of each class: one column a
-    class in .csv, `probabilities` in .jsonl. The probabilities of a choice, whose rows may have different
-    numbers of answers, share one column, separated by spaces. A row without text gets an empty prediction. An
-    added column gets an underscore if the file already has its name, and a note says so. `columns` names those
-    of `file` that differ from the training file's. `encoding`: of `file`, if it is not UTF-8. `bom`: begin .csv
-    with a byte-order mark, by which Excel knows UTF-8.
+    most probable one's probability; and, unless it is a score, by the probability of each class: one column per
+    class in .csv, `probabilities` in .jsonl. A choice's probabilities share one column, separated by spaces, since
+    rows have different numbers of answers. A row without text gets an empty prediction. An added column gets an
+    underscore if the file already has its name, and a note says so. `columns` names the columns of `file` that
+    differ from the training file's. `encoding`: of `file`, if it is not UTF-8. `bom`: begin .csv with a byte-order
+    mark, by which Excel knows UTF-8.
 
-    threshold: a row whose most probable class or answer is less probable gets an empty prediction.
-
-    A row that cannot be read has no line in `out`; the others are in order.
+    threshold: a row whose most probable class or answer is less probable gets an empty prediction. A row that
+    cannot be read has no line in `out`; the others are in order.
 
     Returns {"out", "columns", the names of the added columns, "rows", "empty"}, "unread" if there are such rows,
     with a threshold "unsure", the rows below it, and, if the file has labels, "labelled", the rows that also
@@ -161,7 +160,7 @@ class _Tally:
         return row, prediction
 
     def notes(self) -> Iterator[str]:
-        """Yield what a user should know of the rows."""
+        """Yield notes on the rows for the user."""
         if self.unread.count:
             yield f"{counted(self.unread.count, 'row')} that cannot be read, without a line in the output"
         for error in self.unread.first:
@@ -179,7 +178,7 @@ class _Tally:
                 yield f"No label in the table is one of the model's: {both}; no accuracy is measured"
             else:
                 rows = f"{self.foreign:,} of {self.labelled:,} rows"
-                yield f"The labels of {rows} are none of the model's, and count as mistakes: {both}"
+                yield f"The labels of {rows} are not the model's and count as mistakes: {both}"
 
     def summary(self) -> dict[str, Any]:
         """Return the counts that `predict_file` returns."""

@@ -25,7 +25,7 @@ _SMALL = 20_000_000
 
 
 def open_network(model: Model, precision: Precision | None = None, *, consume: bool = False) -> Network:
-    """Read a model's weights at a precision; None means that of its matrices, float32 or bfloat16.
+    """Read a model's weights at a precision; None means its matrices' own, float32 or bfloat16.
 
     With `consume` each matrix is freed once it is read, so that none is in memory twice; the model is then
     unusable. Raises UsageError for a precision that the model or its device does not have, and for a model that
@@ -59,7 +59,7 @@ def choose_precision(name: str, config: ModelConfig, device: torch.device) -> Pr
         return "bf16" if compiled or bf16_is_fast(device) else "fp32"
     if name == "int8" and (config.is_masked or config.is_recurrent):
         kind = "a masked model" if config.is_masked else f"a model of kind {config.architecture}"
-        raise UsageError(f"{name} was asked of {kind}", expected="fp32 or bf16")
+        raise UsageError(f"{name} does not work with {kind}", expected="fp32 or bf16")
     if name == "int8" and (device.type != "cpu" or native.kernels() is None):
         where = f"on {device.type}" if device.type != "cpu" else "without the compiled kernels"
         raise UsageError(f"{name} {where}", expected="a CPU and its kernels", repair="Use precision bf16")

@@ -120,10 +120,10 @@ def choose(
     return index if inside is None else int(inside[index])
 
 
-def not_finite(value: float, what: str = "the model's largest logit") -> DataError:
+def not_finite(value: float, quantity: str = "the model's largest logit") -> DataError:
     """Return the error of an output that is not finite."""
     return DataError(
-        f"{what} is {value}",
+        f"{quantity} is {value}",
         expected="a finite number: its weights contain NaN or infinity, or overflow",
         repair="Use an earlier checkpoint, or --precision fp32",
     )

@@ -97,20 +97,20 @@ class _BlockedAttention(torch.autograd.Function):
         # (batch · head, time, head_dim), contiguous: else every matmul of a block copies its part.
         query, key, value = (x.flatten(0, 1).contiguous() for x in (query, key, value))
         attended = query.new_empty(query.shape)
-        kept = []
+        block_weights = []
         for start, end in _blocks(shape[-2]):
             weights = torch.bmm(query[:, start:end], key[:, :end].transpose(1, 2))  # (batch · head, block, end)
             kernels.softmax_(weights, shape[-1] ** -0.5)
             attended[:, start:end] = torch.bmm(weights, value[:, :end])
             if any(ctx.needs_input_grad):
-                kept.append(weights)
-        ctx.save_for_backward(query, key, value, *kept)
+                block_weights.append(weights)
+        ctx.save_for_backward(query, key, value, *block_weights)
         ctx.kernels = kernels
         return attended.view(shape)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Any) -> tuple[Tensor, Tensor, Tensor, None]:
-        query, key, value, *kept = ctx.saved_tensors
+        query, key, value, *block_weights = ctx.saved_tensors
         gradient = upstream[0]
         shape = gradient.shape
         gradient = gradient.flatten(0, 1).contiguous()
@@ -118,7 +118,7 @@ class _BlockedAttention(torch.autograd.Function):
         # Sums over blocks are in float32 for any dtype.
         grad_key = torch.zeros(key.shape, dtype=torch.float32, device=key.device)
         grad_value = torch.zeros_like(grad_key)
-        for (start, end), weights in zip(_blocks(shape[-2]), kept, strict=True):
+        for (start, end), weights in zip(_blocks(shape[-2]), block_weights, strict=True):
             grad_scores = torch.bmm(gradient[:, start:end], value[:, :end].transpose(1, 2))
             ctx.kernels.softmax_gradient_(grad_scores, weights, shape[-1] ** -0.5)
             grad_query[:, start:end] = torch.bmm(grad_scores, key[:, :end])

@@ -61,12 +61,12 @@ class PretrainConfig(TrainConfig):
     def build(cls, *layers: Mapping[str, Any], source: str = "configuration") -> Self:
         """Merge layers; `steps` and `epochs` replace each other, so only the last layer's is kept."""
         other = {"steps": "epochs", "epochs": "steps"}
-        kept: list[Mapping[str, Any]] = []
+        reduced: list[Mapping[str, Any]] = []
         for following, layer in enumerate(layers, 1):
             later = {key for after in layers[following:] for key in after}
             keys = {key: value for key, value in layer.items() if other.get(key) not in later}
-            kept.append(Layer(keys, layer.source if isinstance(layer, Layer) else source))
-        return super().build(*kept, source=source)
+            reduced.append(Layer(keys, layer.source if isinstance(layer, Layer) else source))
+        return super().build(*reduced, source=source)
 
     @model_validator(mode="after")
     def _has_one_length(self) -> Self:

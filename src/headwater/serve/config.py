@@ -29,9 +29,9 @@ class ServeConfig(Config):
     port: int = Field(default=8000, ge=0, le=65_535)
     """Port; 0 chooses a free one."""
     api_key_file: Path | None = None
-    """File with one API key a line; it is read again when it changes."""
+    """File with one API key per line; it is read again when it changes."""
     allow_hosts: list[str] = Field(default=[])
-    """Names of this machine besides those of its loopback."""
+    """Names of this machine in addition to its loopback names."""
     allow_origins: list[str] = Field(default=[])
     """Origins of sites whose pages may use the server, as "https://example.org", or "*" for all."""
     max_concurrency: int | None = Field(default=None, ge=1)

@@ -164,8 +164,8 @@ async def classify(request: OpenRequest, body: ClassifyRequest) -> dict[str, Any
     rows = [Raw(_segments(head.task, row), None, number) for number, row in enumerate(inputs)]
     count, most = sum(map(_answers, rows)), _MOST_EXPLAINED if body.explain else _MOST_ROWS
     if count > most:
-        what = "answers to choose from" if head.task == "choice" else "rows"
-        raise Problem(400, f"input has {count:,} {what}; the most is {most:,}.", param="input")
+        items = "answers to choose from" if head.task == "choice" else "rows"
+        raise Problem(400, f"input has {count:,} {items}; the most is {most:,}.", param="input")
     predictions = await _in_jobs(request, head, rows, lambda part: list(head.predict(part)))
     data = [await _classified(request, body, head, rows, prediction) for prediction in chain(*predictions)]
     return {"object": "list", "model": served.name, "task": head.task, "data": data}

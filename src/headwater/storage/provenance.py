@@ -224,8 +224,8 @@ def identity_of(path: Path, suffixes: Sequence[str] | None = None) -> tuple[str,
                     f"{path} was altered after it was written", repair=f"Make it again: {manifest.repeat}"
                 )
         return "file", identity
-    what = "is neither a file nor a folder" if path.exists() else "does not exist"
-    raise FolderError(f"{path} {what}", repair="Check the path")
+    problem = "is neither a file nor a folder" if path.exists() else "does not exist"
+    raise FolderError(f"{path} {problem}", repair="Check the path")
 
 
 def user_files(folder: Path) -> tuple[list[Path], list[Path]]:

@@ -110,7 +110,7 @@ class LibraryCodec:
 
 
 @contextmanager
-def library_errors(what: str, repair: str = "") -> Iterator[None]:
+def library_errors(failure: str, repair: str = "") -> Iterator[None]:
     """Raise DataError for an error of the library: an Exception, or its PanicException, which is not one."""
     try:
         yield
@@ -119,7 +119,7 @@ def library_errors(what: str, repair: str = "") -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise DataError(f"{what}: {error}"[:300], repair=repair) from None
+        raise DataError(f"{failure}: {error}"[:300], repair=repair) from None
 
 
 def _bytes_of_token(decoder: Mapping[str, Any] | None) -> Any:

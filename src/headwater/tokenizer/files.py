@@ -83,7 +83,7 @@ def _content_of_pair(vocabulary: Path, merges: Path, files: TokenizerFiles) -> d
     for token in ids:
         if not CHARACTER_BYTES.keys() >= set(token) and token not in added:
             raise DataError(
-                f"{vocabulary} is not byte-level: {token!r} has a character that stands for no byte",
+                f"{vocabulary} is not byte-level: {token!r} has a character that does not encode a byte",
                 expected="a vocabulary of GPT-2's or GPT-1's kind, or a tokenizer.json, which describes any kind",
                 repair="Save it with the tokenizers library: tokenizer.save('tokenizer.json')",
             )
@@ -149,7 +149,7 @@ def _pairs(merges: Any, path: Path) -> list[tuple[str, str]]:
 def _added_tokens(files: TokenizerFiles) -> dict[AddedToken, int]:
     """Return the added tokens in the files of a Hugging Face folder, and their ids.
 
-    How a token is found is what `tokenizer_config.json` says, else `tokenizer.json`, as in transformers.
+    `tokenizer_config.json` decides how a token is found in a text, else `tokenizer.json`, as in transformers.
     """
     path = files.folder / TOKENIZER
     entries = files[TOKENIZER].get("added_tokens") or []

@@ -208,7 +208,7 @@ class Run:
             raise out_of_memory(error, self._save_before_error()) from None
 
     def _save_before_error(self) -> str:
-        """Write a checkpoint; return a clause for the error that says so, empty if there is none."""
+        """Write a checkpoint; return a clause on it for the error message, empty without a checkpoint."""
         if self.checkpoints is None:
             return ""
         step = self.trainer.step
@@ -348,10 +348,10 @@ class Run:
         return text
 
 
-def diverged(what: str, loss: float, highest: float, learning_rate: float) -> TrainingError:
+def diverged(quantity: str, loss: float, highest: float, learning_rate: float) -> TrainingError:
     """Return the error of a run whose loss is above `highest`; the repair is a rate with which presets learn."""
     return TrainingError(
-        f"the run diverged: its {what} is {loss:.1f}",
+        f"the run diverged: its {quantity} is {loss:.1f}",
         expected=f"less than {highest:.1f}, about the loss of guessing among all tokens",
         repair=f"Choose a lower rate: --set learning_rate={min(learning_rate / 10, _SAFE_RATE):g} --out NEW",
     )

@@ -1,5 +1,4 @@
-"""The base of a training: opened once, or chosen among those of this machine by a probe of a sample of the
-rows."""
+"""The base of a training: opened once, or chosen among this machine's bases by a probe on sampled rows."""
 
 from __future__ import annotations
 
@@ -176,13 +175,13 @@ def probe_loss(config: FinetuneConfig, base: Base, parts: Parts) -> float:
         np.ones(len(encoded), np.float32),
         parts.labels,
         splits,
-        [one * PROBE_WIDTH / width for one in PROBE_STRENGTHS],
+        [strength * PROBE_WIDTH / width for strength in PROBE_STRENGTHS],
     )
     return choice.loss
 
 
 def poolings(base: Base) -> tuple[Pooled, ...]:
-    """Return what a probe may read of a text: an encoder has the mean alone, which it was trained for."""
+    """Return the poolings that a probe may use: of an encoder only the mean, which it was trained for."""
     return ("mean", "last") if base.config.is_causal else ("mean",)
 
 
@@ -208,7 +207,7 @@ def _sample_text(parts: Parts) -> str:
 
 
 def base_notes(base: Base, parts: Parts) -> list[str]:
-    """Return what to say of a base and the rows: letters that it cannot read, and the encoder for English."""
+    """Return notes on a base and the rows: letters that it cannot read, and the encoder for English."""
     text, notes = _sample_text(parts), []
     letters = _LETTERS.findall(compose(text).casefold())
     ids = base.tokenizer.encode(text, None)

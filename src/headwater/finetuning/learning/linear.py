@@ -1,10 +1,9 @@
-"""Linear models on features: logistic regression, and ridge regression of scores; and the choice of their
-strength.
+"""Linear models on features: logistic regression, ridge regression of scores, and the choice of their strength.
 
 The probe reads a base's features, each brought to variance 1, and TF-IDF's model sparse ones as they are. With
 fewer rows than sparse features the regression is of the rows' coordinates in their own span, which has the same
-solution. The strength of the regularisation is that of the lowest loss on rows that were held out; so is the
-factor of the logits, since under strong regularisation a model ranks well but is too unsure.
+solution. The regularisation strength and the factor of the logits have the lowest loss on held-out rows: under
+strong regularisation, a model ranks well but is too unsure.
 """
 
 from __future__ import annotations
@@ -166,8 +165,8 @@ def fit_path(
     mean, deviation = features.mean(axis=0), features.std(axis=0) + _LEAST
     scaled = (features - mean) / deviation
     return [
-        LinearWeights((one.weight / deviation).astype(np.float32), one.bias - (one.weight / deviation) @ mean)
-        for one in (_regressions(scaled, targets, weights, strength, several) for strength in strengths)
+        LinearWeights((fit.weight / deviation).astype(np.float32), fit.bias - (fit.weight / deviation) @ mean)
+        for fit in (_regressions(scaled, targets, weights, strength, several) for strength in strengths)
     ]
 
 
@@ -195,8 +194,8 @@ def _regressions(features: Any, targets: Floats, weights: Floats, strength: floa
     width = targets.shape[1] // 2
     each = [_regression(features, targets[:, [n + width, n]], weights, strength) for n in range(width)]
     return LinearWeights(
-        np.stack([one.weight[1] - one.weight[0] for one in each]),
-        np.array([one.bias[1] - one.bias[0] for one in each], np.float32),
+        np.stack([fit.weight[1] - fit.weight[0] for fit in each]),
+        np.array([fit.bias[1] - fit.bias[0] for fit in each], np.float32),
     )
 
 

@@ -1,5 +1,4 @@
-"""`read`: the rows of a training by part, from tables, and what their labels mean; then what is held out of
-them."""
+"""`read`: the rows of each part from tables, the meaning of their labels, and the rows that are held out."""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ Learn: TypeAlias = Callable[[list[Raw]], Labels]
 
 @dataclass(frozen=True)
 class Part:
-    """The checked rows of a part, its name in messages, and (rows,) or (rows, outputs) targets, NaN without
-    one."""
+    """The checked rows of a part, its name in messages, and targets: (rows,) or (rows, outputs), NaN if none."""
 
     name: str
     rows: list[Raw]
@@ -39,7 +37,7 @@ class Part:
 
     def take(self, places: list[int]) -> Part:
         """Return some of the rows."""
-        return Part(self.name, [self.rows[place] for place in places], self.targets[places])
+        return Part(self.name, [self.rows[index] for index in places], self.targets[places])
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,7 @@ def read(config: FinetuneConfig, files: Mapping[str, Path | None], progress: Pro
             encoding=config.encoding,
             progress=progress,
         )
-        columns = table.found if part == "train" else columns
+        columns = table.columns if part == "train" else columns
         tables[part], unread[str(path)] = (str(path), table.rows), table.unread
     parts = arrange_rows(config, tables)
     for name, lines in unread.items():
@@ -121,8 +119,7 @@ def read(config: FinetuneConfig, files: Mapping[str, Path | None], progress: Pro
 def arrange_rows(config: FinetuneConfig, tables: Tables, learn: Learn | None = None) -> Parts:
     """Check all rows, and learn what the labels of the training rows mean; `learn` in place of `learn_labels`.
 
-    A test row without text has no target: it is not measured. Raises DataError for rows that cannot be learned
-    from.
+    A test row without text has no target: it is not measured. Raises DataError for rows that cannot be used.
     """
     name, rows = tables["train"]
     train = usable(_read_as(config, map(Raw.composed, rows)), config.task, name)

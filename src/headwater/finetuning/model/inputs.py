@@ -5,7 +5,7 @@ GPT-1 (Radford et al. 2018), section 3.3 and figure 1. With start, delimiter `$`
     classify    start text extract
     entail      start premise $ hypothesis extract
     similarity  start first $ second extract  and  start second $ first extract
-    choice      start context question $ answer extract, one sequence an answer
+    choice      start context question $ answer extract, one sequence per answer
 
 A sequence longer than the model's context loses tokens from the end of its longest segment first, never start,
 delimiter, extract, the question or an answer; all answers of a question keep the same context. `columns` reads
@@ -65,16 +65,16 @@ def arrange(
     """
     if apart:
         alone = [arrange("classify", [text], tokens, context) for text in segments]
-        return Arranged([one.sequences[0] for one in alone], sum(one.cut for one in alone))
+        return Arranged([part.sequences[0] for part in alone], sum(part.cut for part in alone))
     if task == "choice":
         return _arrange_answers(segments[0], segments[1], segments[2:], tokens, context)
     before, between, after = _around(tokens)
     free = context - len(before) - len(after) - (len(between) if len(segments) > 1 else 0)
     if free < 1:
         raise DataError("the model's context is too short for a text and the task tokens")
-    kept = shorten([len(text) for text in segments], free)
-    texts = [text[:length] for text, length in zip(segments, kept, strict=True)]
-    cut = sum(map(len, segments)) - sum(kept)
+    lengths = shorten([len(text) for text in segments], free)
+    texts = [text[:length] for text, length in zip(segments, lengths, strict=True)]
+    cut = sum(map(len, segments)) - sum(lengths)
     if task == "classify":
         return Arranged([[*before, *texts[0], *after]], cut)
     first, second = texts
@@ -98,9 +98,9 @@ def _arrange_answers(
             expected=f"at most {context - 3:,}, the model's context without its three task tokens",
             repair="Shorten them, or use a model with a longer context",
         )
-    kept = min(len(story), context - fixed)
-    before = [*story[:kept], *question]
-    return Arranged([_pair(before, answer, tokens) for answer in answers], len(story) - kept)
+    length = min(len(story), context - fixed)
+    before = [*story[:length], *question]
+    return Arranged([_pair(before, answer, tokens) for answer in answers], len(story) - length)
 
 
 def _pair(first: Sequence[int], second: Sequence[int], tokens: TaskTokens | Frame) -> list[int]:
@@ -115,18 +115,18 @@ def _around(tokens: TaskTokens | Frame) -> list[tuple[int, ...]]:
 
 def shorten(lengths: Sequence[int], total: int) -> list[int]:
     """Return lengths that sum to at most `total`: cut tokens one by one from the longest, the last of equals."""
-    kept = list(lengths)
-    excess = sum(kept) - total
+    shortened = list(lengths)
+    excess = sum(shortened) - total
     while excess > 0:
-        longest = max(kept)
-        ties = [index for index, length in enumerate(kept) if length == longest]
-        below = max((length for length in kept if length < longest), default=0)
+        longest = max(shortened)
+        ties = [index for index, length in enumerate(shortened) if length == longest]
+        below = max((length for length in shortened if length < longest), default=0)
         taken = min(excess, (longest - below) * len(ties))
         each, extra = divmod(taken, len(ties))
         for rank, index in enumerate(reversed(ties)):
-            kept[index] -= each + (rank < extra)
+            shortened[index] -= each + (rank < extra)
         excess -= taken
-    return kept
+    return shortened
 
 
 @dataclass(frozen=True)
@@ -286,12 +286,12 @@ def _needs_spaces(tokenizer: Tokenizer) -> bool:
 
 def _texts(row: Raw, spaced: bool) -> Iterable[str]:
     """Yield the texts to tokenize; `spaced`: with a space between the context and the question of a choice."""
-    for place, text in enumerate(row.segments):
-        yield f" {text}" if spaced and place == 1 and text and row.segments[0] else text
+    for index, text in enumerate(row.segments):
+        yield f" {text}" if spaced and index == 1 and text and row.segments[0] else text
 
 
 def truncation(part: str, rows: Sequence[Raw], cut: npt.NDArray[np.int32]) -> list[str]:
-    """Return what to say of the rows of a part that lost tokens; cut: (rows,) how many."""
+    """Return a note on the rows of a part that lost tokens; cut: (rows,), the number of tokens."""
     shortened = np.flatnonzero(cut)
     if not len(shortened):
         return []

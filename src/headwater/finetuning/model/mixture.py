@@ -32,9 +32,9 @@ def pool(
     if len(probabilities) == 1 and temperature == 1:
         return probabilities[0]
     if labels.target == "score":
-        return np.asarray(sum(w * one for w, one in zip(weights, probabilities, strict=True)), np.float32)
+        return np.asarray(sum(w * shares for w, shares in zip(weights, probabilities, strict=True)), np.float32)
     values = sum(
-        w * _logits(one.astype(np.float64), labels) for w, one in zip(weights, probabilities, strict=True)
+        w * _logits(shares.astype(np.float64), labels) for w, shares in zip(weights, probabilities, strict=True)
     )
     values = np.asarray(values) / temperature
     if labels.target == "labels":
@@ -69,7 +69,7 @@ def losses(probabilities: Floats, targets: Doubles, labels: Labels) -> Doubles:
 
 
 def mean_loss(probabilities: Floats, targets: Doubles, importance: Floats, labels: Labels) -> float:
-    """Return the mean negative log-likelihood of rows with these weights; of scores that of normal errors."""
+    """Return the mean negative log-likelihood of rows with these weights; for scores, under normal errors."""
     each = losses(probabilities, targets, labels)
     mean = float((importance * each).sum() / max(1e-9, importance.sum()))
     return float(np.log(max(mean, _LEAST))) / 2 if labels.target == "score" else mean
@@ -83,7 +83,7 @@ def mixture_weights(
     prior: float,
     least: float,
 ) -> dict[MemberName, float]:
-    """Return the members of the mixture and their weights: those of less than the `least` weight are dropped."""
+    """Return the weights of the mixture's members; members below the weight `least` are dropped."""
     names = list(probabilities)
     while True:
         weights = best_weights([probabilities[name] for name in names], targets, importance, labels, prior)
@@ -123,13 +123,13 @@ def best_weights(
     # The corners and the equal weights too: the search may stop early.
     points = [np.clip(best.x, 0, 1), np.full(count, 1 / count), *np.eye(count)]
     chosen = min((point / point.sum() for point in points), key=loss)
-    rounded = [round(float(one), 4) for one in chosen]
-    return [one / sum(rounded) for one in rounded]
+    rounded = [round(float(weight), 4) for weight in chosen]
+    return [weight / sum(rounded) for weight in rounded]
 
 
 def _error_scale(probabilities: Sequence[Floats], targets: Doubles, labels: Labels) -> float:
     """Return twice the variance of the best member's errors: squared errors over it are logarithmic losses."""
-    return max(1e-9, 2 * min(float(losses(one, targets, labels).mean()) for one in probabilities))
+    return max(1e-9, 2 * min(float(losses(shares, targets, labels).mean()) for shares in probabilities))
 
 
 def best_temperature(probabilities: Floats, targets: Doubles, labels: Labels, least_rows: int) -> float:

@@ -105,7 +105,7 @@ class PooledModel(TaskModel):
 
         Raises FolderError for features that are not finite.
         """
-        values = {one: np.empty((len(encoded), self.head.in_features), np.float32) for one in poolings}
+        values = {kind: np.empty((len(encoded), self.head.in_features), np.float32) for kind in poolings}
         before, training = self.pooled, self.training
         self.eval()
         for chosen, batch in inference_batches(encoded, np.zeros((len(encoded), 1), np.float32)):

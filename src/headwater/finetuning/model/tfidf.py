@@ -3,7 +3,7 @@
 Words are counted alone and in pairs, characters in runs of 2 to 5 within a word and its edges; counts are
 logarithmic. One text alone decides many pairs (Gururangan et al. 2018) and endings (Schwartz et al. 2017), the
 overlap decides others: a pair, or a context and its answer, has the n-grams of both and how much they overlap. An
-answer is a line of its own: whether it is the right one. Scores are levels, as those of the other heads.
+answer is an example of its own: right or wrong. Scores are levels, as in the other heads.
 
 The folder has `tfidf.json`, the vocabulary, and `tfidf.safetensors`, frequencies and weights: nothing is pickled.
 """
@@ -82,16 +82,16 @@ class Tfidf:
             [line[side][: self.characters] for line in lines]
             for side in ((0,) if self.task == "classify" else (0, 1))
         ]
-        one, *two = [[vectorizer.transform(side) for vectorizer in self.vectorizers.values()] for side in sides]
-        if not two:
-            return one
+        first, *second = [[v.transform(side) for v in self.vectorizers.values()] for side in sides]
+        if not second:
+            return first
         # TF-IDF vectors have length 1, so their product is the cosine.
-        cosines = [csr_matrix(a.multiply(b).sum(axis=1)) for a, b in zip(one, two[0], strict=True)]
+        cosines = [csr_matrix(a.multiply(b).sum(axis=1)) for a, b in zip(first, second[0], strict=True)]
         shared = csr_matrix(_shared_words(sides[0], sides[1]))
         if self.task == "similarity":  # in no order
-            both = [a + b for a, b in zip(one, two[0], strict=True)]
+            both = [a + b for a, b in zip(first, second[0], strict=True)]
             return [*both, *cosines, shared]
-        return [*(one if self.task != "choice" else []), *two[0], *cosines, shared]
+        return [*(first if self.task != "choice" else []), *second[0], *cosines, shared]
 
     def logits(self, features: Any) -> Floats:
         """(rows or answers, features) -> (rows or answers, outputs)."""
@@ -127,7 +127,7 @@ class Tfidf:
             for kind, vectorizer in self.vectorizers.items()
         }
         write_json(folder / TFIDF_FILE, {"characters": self.characters, "terms": terms})
-        tensors = {f"{kind}.idf": one.idf_.astype(np.float32) for kind, one in self.vectorizers.items()}
+        tensors = {f"{kind}.idf": v.idf_.astype(np.float32) for kind, v in self.vectorizers.items()}
         # The library writes the memory of an array, whatever its order.
         weights = {"weight": np.ascontiguousarray(self.weight), "bias": np.ascontiguousarray(self.bias)}
         save_file({**tensors, **weights}, folder / WEIGHTS_FILE)
@@ -167,8 +167,8 @@ def _vectorizer(kind: str, **options: Any) -> Any:
 def _shared_words(first: Sequence[str], second: Sequence[str]) -> npt.NDArray[np.float32]:
     """Return (pairs, 3): the shared words' share of the first text's, the second text's and all words."""
     shares = []
-    for one, other in zip(first, second, strict=True):
-        words, others = set(_WORD.findall(one.lower())), set(_WORD.findall(other.lower()))
+    for text, other in zip(first, second, strict=True):
+        words, others = set(_WORD.findall(text.lower())), set(_WORD.findall(other.lower()))
         shares.append(
             [len(words & others) / max(1, size) for size in (len(words), len(others), len(words | others))]
         )

@@ -1,4 +1,4 @@
-"""What is said about a fitted model: figures with intervals, comparisons, labels that look wrong, and mistakes.
+"""The results of a fitted model: figures with intervals, comparisons, labels that look wrong, and mistakes.
 
 Each function takes what `fit` returned and the examples, returns a typed value and changes neither.
 `FinetuneResults` has all of them, and is written as metrics.json. A comparison is paired, on the same rows, with
@@ -47,14 +47,14 @@ METRICS_FILE, DOUBTFUL_FILE = "metrics.json", "doubtful-labels.jsonl"
 BASELINE = "TF-IDF of words and characters"
 _FEW_ROWS = 10  # with fewer, no figure is worth much
 _MOST_PAIRS, _RAREST, _MISTAKES = 20, 5, 12
-# A label is doubted if the models of other rows prefer another by this much, and only where the accuracy is so far
-# on the way from that of the commonest class to 1, and so large a share of its class is recognised.
+# A label is doubted if models of other rows prefer another by _MARGIN. The accuracy must close _GOOD_ENOUGH of the
+# gap between the commonest class's and 1, and the models must recognise that share of the class.
 _MARGIN, _GOOD_ENOUGH = 0.2, 0.4
 
 
 @dataclass(frozen=True)
 class BaselineComparison:
-    """The baseline's figure on the same rows, and the model's minus it."""
+    """The baseline's figure on the same rows, and the model's figure minus the baseline's."""
 
     name: str
     value: float
@@ -64,14 +64,14 @@ class BaselineComparison:
 
     @property
     def verdict(self) -> Verdict:
-        """What the interval of the difference allows to say of the model."""
+        """The verdict on the model that the interval of the difference supports."""
         low, high = self.difference_interval
         return "better" if low > 0 else "worse" if high < 0 else "not apart"
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What was measured on the rows of a part: `labelled` of `count` have a text and a label."""
+    """The measurements on the rows of a part: `labelled` of `count` have a text and a label."""
 
     count: int
     labelled: int
@@ -103,7 +103,7 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Doubts:
-    """The most doubtful rows, the first the most so, of `searched` ones; `reason` says why none was looked for."""
+    """The most doubtful of `searched` rows, the most doubtful first; `reason`: why no row was searched."""
 
     searched: int
     count: int
@@ -125,7 +125,7 @@ class Mistake:
 
 @dataclass(frozen=True)
 class FinetuneResults:
-    """Everything that is said about a fitted model."""
+    """All results of a fitted model."""
 
     task: TaskName
     target: Target
@@ -170,7 +170,7 @@ class FinetuneResults:
             "count": self.measured.count,
             "cross_validated": self.crossed,
             "chose": self.chose,
-            "members": [asdict(one) for one in self.members],
+            "members": [asdict(member) for member in self.members],
             "temperature": self.temperature,
             "baseline": baseline,
             **{
@@ -182,11 +182,11 @@ class FinetuneResults:
             "majority": self.majority,
             "scores": self.measured.scores,
             "calibration": None if self.measured.calibration is None else asdict(self.measured.calibration),
-            "tests": {name: _figures_dict(one) for name, one in self.tests.items()},
-            "classes": [asdict(one) for one in self.classes],
-            "confused": [asdict(one) for one in self.confused],
+            "tests": {name: _figures_dict(figures) for name, figures in self.tests.items()},
+            "classes": [asdict(figures) for figures in self.classes],
+            "confused": [asdict(pair) for pair in self.confused],
             "doubtful": asdict(self.doubts),
-            "mistakes": [{k: v for k, v in asdict(one).items() if k != "pieces"} for one in self.mistakes],
+            "mistakes": [{k: v for k, v in asdict(row).items() if k != "pieces"} for row in self.mistakes],
             "counts": {"train": self.train_rows, "validation": 0 if self.crossed else self.measured.count},
             "notes": self.notes,
             "warnings": self.warnings,
@@ -227,15 +227,15 @@ def analyse(
     classes, confused, rarest = _classes(labels, measured.part.targets, decided, examples.parts.classes)
     members = [
         MemberFigures(
-            one,
-            fitted.weights.get(one, 0.0),
+            member,
+            fitted.weights.get(member, 0.0),
             measure_decisions(
-                labels.target, measured.part.targets, decide(labels, measured.members[one]), labels.outputs
+                labels.target, measured.part.targets, decide(labels, measured.members[member]), labels.outputs
             )[name]
-            if one in measured.members
+            if member in measured.members
             else None,
         )
-        for one in fitted.members
+        for member in fitted.members
     ]
     chance, majority = _guesses(labels, examples, measured.part.targets, measured.part.rows)
     return FinetuneResults(
@@ -306,7 +306,7 @@ def _classes(
         return [], [], []
     truth, chosen = targets.astype(np.int64), decided.astype(np.int64)
     classes = by_class(truth, chosen, labels.names)
-    rarest = sorted(((one.name, rows.get(one.name, 0), one.f1) for one in classes), key=lambda one: one[1])
+    rarest = sorted(((c.name, rows.get(c.name, 0), c.f1) for c in classes), key=lambda entry: entry[1])
     return classes, confused_pairs(truth, chosen, labels.names, _MOST_PAIRS), rarest[:_RAREST]
 
 
@@ -330,7 +330,7 @@ def _warnings(
     targets: npt.NDArray[np.float64],
     chance: float | None,
 ) -> list[str]:
-    """Return warnings of figures of very few rows, not above guessing, or of one class alone."""
+    """Warn of figures on very few rows, figures not above chance, and predictions of a single class."""
     warnings = []
     if figures.count < _FEW_ROWS:
         rows = counted(figures.count, "row")
@@ -352,7 +352,7 @@ def _warnings(
 def doubts(fitted: Fitted, examples: Examples, config: FinetuneConfig) -> Doubts:
     """Return the rows whose label looks wrong to models of other rows (Northcutt et al. 2021); classes only.
 
-    Of few rows the cross-validation's mixture judges, else TF-IDF and the probe at the strengths that were chosen,
+    With few rows, the mixture of the cross-validation judges, else TF-IDF and the probe at the chosen strengths,
     by cross-validation of at most POLICY.doubted_rows rows.
     """
     labels, measured = fitted.model.labels, fitted.measured
@@ -365,38 +365,38 @@ def doubts(fitted: Fitted, examples: Examples, config: FinetuneConfig) -> Doubts
         if judged is None:
             return Doubts(0, 0)
         rows, targets, shares = judged
-    given, suggested = targets.astype(np.int64), shares.argmax(axis=1)
-    right = int((given == suggested).sum())
-    common = float(np.bincount(given).max() / len(given))
+    label_ids, suggested = targets.astype(np.int64), shares.argmax(axis=1)
+    right = int((label_ids == suggested).sum())
+    common = float(np.bincount(label_ids).max() / len(label_ids))
     needed = common + _GOOD_ENOUGH * (1 - common)
-    if wilson(right, len(given))[0] < needed:
-        accuracy = f"{right / len(given):.2f} where at least {needed:.2f} is needed, surely"
+    if wilson(right, len(label_ids))[0] < needed:
+        accuracy = f"{right / len(label_ids):.2f} where at least {needed:.2f} is needed, surely"
         return Doubts(len(rows), 0, [], f"the models are not good enough to doubt a label: accuracy {accuracy}")
     places = np.arange(len(rows))
-    own, largest = shares[places, given], shares[places, suggested]
-    known = _known_classes(given, suggested, labels.outputs)
+    own, largest = shares[places, label_ids], shares[places, suggested]
+    known = _known_classes(label_ids, suggested, labels.outputs)
     order = np.argsort(own - largest, kind="stable")
-    order = order[(largest[order] - own[order] >= _MARGIN) & known[given[order]]]
+    order = order[(largest[order] - own[order] >= _MARGIN) & known[label_ids[order]]]
     listed = [
         Doubt(
-            rows[place].row,
-            labels.names[given[place]],
-            labels.names[suggested[place]],
-            round(float(own[place]), 4),
-            round(float(largest[place]), 4),
-            list(rows[place].segments),
+            rows[index].row,
+            labels.names[label_ids[index]],
+            labels.names[suggested[index]],
+            round(float(own[index]), 4),
+            round(float(largest[index]), 4),
+            list(rows[index].segments),
         )
-        for place in order[: config.doubtful].tolist()
+        for index in order[: config.doubtful].tolist()
     ]
     return Doubts(len(rows), len(order), listed)
 
 
 def _known_classes(
-    given: npt.NDArray[np.int64], suggested: npt.NDArray[np.int64], classes: int
+    label_ids: npt.NDArray[np.int64], suggested: npt.NDArray[np.int64], classes: int
 ) -> npt.NDArray[np.bool_]:
     """Return (classes,) whether the models surely recognise enough rows of each to doubt the others."""
-    right = np.bincount(given[given == suggested], minlength=classes)
-    total = np.bincount(given, minlength=classes)
+    right = np.bincount(label_ids[label_ids == suggested], minlength=classes)
+    total = np.bincount(label_ids, minlength=classes)
     return np.array(
         [count > 0 and wilson(hits, count)[0] >= _GOOD_ENOUGH for hits, count in zip(right, total, strict=True)]
     )
@@ -410,7 +410,7 @@ def _judged(
         return None
     rows = examples.parts.train.rows
     places = sampled(np.arange(len(rows)), POLICY.doubted_rows)
-    sample, targets, labels = [rows[place] for place in places], examples.seen.targets[places], examples.labels
+    sample, targets, labels = [rows[index] for index in places], examples.seen.targets[places], examples.labels
     fold = folds(sample, targets, config.seed, POLICY.folds)
     if fold is None:
         return None
@@ -447,7 +447,7 @@ def mistakes(
         order = np.argsort(-probabilities.max(axis=1), kind="stable")
         right = (decided == targets).reshape(len(decided), -1).all(axis=1)[order]
         order = order[~right][:_MISTAKES]
-    return [_mistake(model, rows[place], targets[place], probabilities[place]) for place in order]
+    return [_mistake(model, rows[index], targets[index], probabilities[index]) for index in order]
 
 
 def _mistake(model: FineTuned, row: Raw, target: Any, share: Floats) -> Mistake:

@@ -33,8 +33,7 @@ _WORD = re.compile(r"\s*\S{1,20}(?=\s|$)|\s*\S{1,4}|\s+")
 class Piece:
     """A piece of a segment; change: the answer's probability (or score) with it minus that without it.
 
-    log_odds: the same difference of log(p / (1 - p)), which still tells words apart where p is about 1; None for a
-    score.
+    log_odds: the same difference of log(p / (1 - p)), which tells words apart where p is near 1; None for scores.
     """
 
     segment: int
@@ -106,12 +105,12 @@ def _beginning(fine_tuned: FineTuned, text: str) -> str:
 
 def _pieces(segments: Sequence[str], explained: Iterable[int], most: int) -> list[tuple[int, str]]:
     """Return about `most` pieces at most, (segment, text) each; adjacent words are joined if there are more."""
-    words = [(segment, _WORD.findall(segments[segment])) for segment in explained]
-    size = max(1, -(-sum(len(found) for _, found in words) // most))
+    texts = [(segment, _WORD.findall(segments[segment])) for segment in explained]
+    size = max(1, -(-sum(len(words) for _, words in texts) // most))
     return [
-        (segment, "".join(found[start : start + size]))
-        for segment, found in words
-        for start in range(0, len(found), size)
+        (segment, "".join(words[start : start + size]))
+        for segment, words in texts
+        for start in range(0, len(words), size)
     ]
 
 

@@ -48,7 +48,7 @@ def confusion_matrix(truth: Integers, chosen: Integers, classes: int) -> Floats:
 
 
 class Margins(NamedTuple):
-    """What the metrics read of predictions, (…, classes) each: right, true and predicted rows."""
+    """The counts that the metrics need, (…, classes) each: right, true and predicted rows."""
 
     right: Any
     true: Any
@@ -74,7 +74,7 @@ def _macro_f1(margins: Margins) -> Floats:
 
 def _micro_f1(margins: Margins) -> Floats:
     """Return the F1 over the labels of all rows."""
-    return _f1_of_each(Margins(*(one.sum(axis=-1) for one in margins)))
+    return _f1_of_each(Margins(*(counts.sum(axis=-1) for counts in margins)))
 
 
 def _f1_of_each(margins: Margins) -> Floats:
@@ -158,7 +158,7 @@ def measure_classes(truth: Integers, chosen: Integers, classes: int, intervals: 
     row, column = np.divmod(cells, classes)
     ones, shape = np.ones(len(cells)), (len(cells), classes)
     sides = ((ones * (row == column), row), (ones, row), (ones, column))
-    units = Margins(*(csr_matrix((one, (np.arange(len(cells)), of)), shape=shape) for one, of in sides))
+    units = Margins(*(csr_matrix((values, (np.arange(len(cells)), of)), shape=shape) for values, of in sides))
     return _measure(units, counts, _CLASS_METRICS, float((truth == chosen).mean()), intervals)
 
 
@@ -178,7 +178,7 @@ def _measure(
 
     units: the margins of different rows, (units, classes); counts: how many rows are like each of them.
     """
-    counted = Margins(*(counts @ one for one in units))
+    counted = Margins(*(counts @ unit for unit in units))
     measured: dict[str, Score] = {"accuracy": {"value": accuracy}}
     measured |= {name: {"value": float(metric(counted))} for name, metric in metrics.items()}
     if not intervals:
@@ -188,7 +188,7 @@ def _measure(
     together = max(1, _CELLS // max(units.true.shape))
     for start in range(0, RESAMPLES, together):
         drawn = random.multinomial(total, counts / total, min(together, RESAMPLES - start)).astype(float)
-        margins = Margins(*(drawn @ one for one in units))
+        margins = Margins(*(drawn @ unit for unit in units))
         for name in values:
             values[name].append(metrics[name](margins))
     low, high = measured["accuracy"]["interval"] = list(wilson(round(accuracy * total), total))
@@ -219,21 +219,21 @@ def measure_scores(truth: Floats, predicted: Floats, intervals: bool = True) -> 
 def paired_difference(
     metric: MetricName, target: Target, truth: Floats, first: Floats, second: Floats, outputs: int
 ) -> tuple[float, float]:
-    """Return the interval of a metric of the second decisions minus that of the first, on the same rows.
+    """Return the interval of a metric's difference on the same rows, second minus first decisions.
 
     The accuracy has Newcombe's interval, other metrics one of resampled rows.
     """
     if metric == "accuracy":
-        right = [(one == truth).reshape(len(truth), -1).all(axis=1).astype(float) for one in (first, second)]
-        return of_paired_shares(list(zip(*(one.tolist() for one in right), strict=True)))
+        right = [(choice == truth).reshape(len(truth), -1).all(axis=1).astype(float) for choice in (first, second)]
+        return of_paired_shares(list(zip(*(hits.tolist() for hits in right), strict=True)))
     random, differences = np.random.default_rng(0), []
     for _ in range(_PAIRED):
         rows = random.integers(0, len(truth), len(truth))
-        one, other = (
+        before, after = (
             measure_decisions(target, truth[rows], decided[rows], outputs, intervals=False)[metric]["value"]
             for decided in (first, second)
         )
-        differences.append(other - one)
+        differences.append(after - before)
     low, high = _interval(np.array(differences))
     return low, high
 
@@ -245,8 +245,7 @@ def _interval(values: Floats) -> list[float]:
 
 @dataclass(frozen=True)
 class ClassFigures:
-    """Precision, recall and F1 of a class, and how many rows have it and were given it; an undefined share is
-    0."""
+    """Precision, recall and F1 of a class (0 where undefined), and its numbers of true and predicted rows."""
 
     name: str
     precision: float
@@ -263,13 +262,13 @@ def by_class(truth: npt.NDArray[Any], chosen: npt.NDArray[Any], names: Sequence[
     truth, chosen = truth.astype(np.int64), chosen.astype(np.int64)
     predicted = chosen.sum(axis=0) if chosen.ndim == 2 else np.bincount(chosen, minlength=len(names))
     figures = precision_recall_fscore_support(truth, chosen, labels=np.arange(len(names)), zero_division=0)
-    columns = [one.tolist() for one in (*figures, predicted)]
-    return [ClassFigures(*one) for one in zip(names, *columns, strict=True)]
+    columns = [values.tolist() for values in (*figures, predicted)]
+    return [ClassFigures(*row) for row in zip(names, *columns, strict=True)]
 
 
 @dataclass(frozen=True)
 class Confusion:
-    """How many rows of a label were given another class."""
+    """The number of rows of one class that were predicted as another."""
 
     label: str
     predicted: str
@@ -294,8 +293,7 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Reliability:
-    """How far probabilities are off: ece is the mean difference of confidence and accuracy over bins of
-    confidence."""
+    """Calibration: `ece` is the mean difference between confidence and accuracy over bins of confidence."""
 
     rows: int
     ece: float
@@ -305,7 +303,7 @@ class Reliability:
 def reliability(target: Target, targets: Floats, probabilities: npt.NDArray[np.float32]) -> Reliability:
     """Return how reliable probabilities are, of rows that all have a target; each label of several counts.
 
-    The expected calibration error is that of Naeini et al. (2015).
+    The expected calibration error is defined by Naeini et al. (2015).
     """
     if target == "labels":
         confidence = np.maximum(probabilities, 1 - probabilities).ravel()

@@ -107,9 +107,9 @@ def _plain(value: Any) -> Any:
 def _finite(value: Any) -> Any:
     """Return a value with None for each NaN or infinity in it, which JSON does not have."""
     if isinstance(value, Mapping):
-        return {key: _finite(one) for key, one in value.items()}
+        return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

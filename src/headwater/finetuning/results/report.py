@@ -1,4 +1,4 @@
-"""What a training says of itself: sentences for the terminal, and `report.html`.
+"""The report of a training: sentences for the terminal, and `report.html`.
 
 The page, rendered from `report.html.j2`, is one file without scripts or external resources and follows the
 reader's light or dark mode. The template escapes all text from the data.
@@ -42,7 +42,7 @@ _NAMES = {
 
 
 def result_lines(results: FinetuneResults) -> list[str]:
-    """Return what was learned and measured, in sentences: the weights, the scores, the comparison, warnings."""
+    """Return the results as sentences: the weights, the scores, the comparison, warnings."""
     return [
         _weights_line(results),
         *(_test_line(results, name, figures) for name, figures in results.tests.items() if figures.scores),
@@ -56,35 +56,36 @@ def result_lines(results: FinetuneResults) -> list[str]:
 
 
 def summary_lines(results: FinetuneResults) -> list[str]:
-    """Return what the terminal shows: the sentences, a table of the classes, and the first mistakes."""
+    """Return the lines for the terminal: the sentences, a table of the classes, and the first mistakes."""
     lines = result_lines(results)
     if results.classes and len(results.classes) <= _TABLED:
         # The class comes last, so that columns align in any script.
         lines.append("precision  recall     f1    rows  predicted  class")
         lines += [
-            f"{one.precision:9.3f}  {one.recall:6.3f}  {one.f1:5.3f}  {one.count:6,}  {one.predicted:9,}"
-            f"  {one.name}"
-            for one in results.classes
+            f"{figures.precision:9.3f}  {figures.recall:6.3f}  {figures.f1:5.3f}  {figures.count:6,}"
+            f"  {figures.predicted:9,}  {figures.name}"
+            for figures in results.classes
         ]
     elif results.confused:
         lines.append("Most often confused:")
         lines += [
-            f"  {one.count:,} of {one.label!r} taken for {one.predicted!r}" for one in results.confused[:_PAIRS]
+            f"  {pair.count:,} of {pair.label!r} taken for {pair.predicted!r}"
+            for pair in results.confused[:_PAIRS]
         ]
     if results.mistakes:
         lines.append(f"{_mistakes_title(results)}:")
-    for one in results.mistakes[:_IN_TERMINAL]:
-        text = one.text if len(one.text) <= _SHORT else f"{one.text[:_SHORT]} …"
+    for mistake in results.mistakes[:_IN_TERMINAL]:
+        text = mistake.text if len(mistake.text) <= _SHORT else f"{mistake.text[:_SHORT]} …"
         lines.append(
-            f"  row {one.row:,}: predicted {one.predicted}, {_labelled(results)} {one.label}"
-            f"{_difference(one)}: {json.dumps(text, ensure_ascii=False)}"
+            f"  row {mistake.row:,}: predicted {mistake.predicted}, {_labelled(results)} {mistake.label}"
+            f"{_difference(mistake)}: {json.dumps(text, ensure_ascii=False)}"
         )
     return lines
 
 
 def _weights_line(results: FinetuneResults) -> str:
-    parts = [one for one in results.members if one.weight]
-    shown = [f"{one.weight:.0%} {_named(one, results.base)}" for one in sorted(parts, key=lambda one: -one.weight)]
+    parts = sorted((part for part in results.members if part.weight), key=lambda part: -part.weight)
+    shown = [f"{part.weight:.0%} {_named(part, results.base)}" for part in parts]
     return f"The model: {', '.join(shown) if len(parts) > 1 else _named(parts[0], results.base)}"
 
 
@@ -94,15 +95,15 @@ def _named(member: MemberFigures, base: str) -> str:
 
 def _test_line(results: FinetuneResults, name: str, figures: Figures) -> str:
     shown = f"{name.capitalize()} {results.metric} {_with_interval(figures.scores[results.metric])}"
-    alone = [one.name for one in results.members] == ["tfidf"]
+    alone = [member.name for member in results.members] == ["tfidf"]
     baseline = "" if figures.baseline is None or alone else f"; {_compared(figures.baseline)}"
     return f"{shown} on {counted(figures.labelled, 'row')}{baseline}"
 
 
 def _measured_lines(results: FinetuneResults) -> list[str]:
     kind = "Cross-validated" if results.crossed else "Validation"
-    what = "the members and their settings" if len(results.members) > 1 else "its settings"
-    chosen = f"; the same rows chose {what}" if results.chose else ""
+    settings = "the members and their settings" if len(results.members) > 1 else "its settings"
+    chosen = f"; the same rows chose {settings}" if results.chose else ""
     rows = counted(results.measured.count, "row")
     score = f"{kind} {results.metric} {_with_interval(results.score)} on {rows}{chosen}"
     guesses = {"chance": results.chance, "the most common class": results.majority}
@@ -119,25 +120,26 @@ def _measured_lines(results: FinetuneResults) -> list[str]:
 def _comparison_lines(results: FinetuneResults) -> list[str]:
     """Return the members' own figures, and whether TF-IDF alone would do as well."""
     lines = []
-    alone = [one for one in results.members if one.score is not None]
+    alone = [member for member in results.members if member.score is not None]
     if len(alone) > 1:
-        shown = [f"{_named(one, results.base)} {_with_interval(one.score)}" for one in alone if one.score]
+        shown = [f"{_named(part, results.base)} {_with_interval(part.score)}" for part in alone if part.score]
         lines.append(f"Each alone, on the same rows: {'; '.join(shown)}")
     baseline = results.measured.baseline
-    if baseline is None or [one.name for one in results.members] == ["tfidf"]:
+    if baseline is None or [member.name for member in results.members] == ["tfidf"]:
         return lines
     lines.append(_compared(baseline))
-    if baseline.verdict == "not apart" and any(one.weight and one.name != "tfidf" for one in results.members):
+    if baseline.verdict == "not apart" and any(part.weight and part.name != "tfidf" for part in results.members):
         lines.append("TF-IDF alone may do as well, and is faster: --set recipe=tfidf")
     elif baseline.verdict == "worse":
         lines.append("TF-IDF alone is better on these rows: --set recipe=tfidf, or leave --set recipe out")
     return lines
 
 
-def _compared(one: BaselineComparison) -> str:
-    low, high = one.difference_interval
-    apart = {"better": "the model is better", "worse": "the model is worse", "not apart": "not apart"}[one.verdict]
-    return f"{one.name} alone {one.value:.3f}: {apart}, difference {one.difference:+.3f} [{low:+.3f}, {high:+.3f}]"
+def _compared(baseline: BaselineComparison) -> str:
+    low, high = baseline.difference_interval
+    apart = "" if baseline.verdict == "not apart" else "the model is "
+    difference = f"difference {baseline.difference:+.3f} [{low:+.3f}, {high:+.3f}]"
+    return f"{baseline.name} alone {baseline.value:.3f}: {apart}{baseline.verdict}, {difference}"
 
 
 def _training_lines(results: FinetuneResults) -> list[str]:
@@ -164,18 +166,18 @@ def _doubt_lines(results: FinetuneResults) -> list[str]:
         return [f"Labels were not searched for errors: {doubts.reason}"]
     if not doubts.rows:
         return []
-    first = ", ".join(f"{one.row:,} ({one.label!r} → {one.suggested!r})" for one in doubts.rows[:3])
+    first = ", ".join(f"{doubt.row:,} ({doubt.label!r} → {doubt.suggested!r})" for doubt in doubts.rows[:3])
     more = f" (the first {len(doubts.rows):,} of {doubts.count:,})" if doubts.count > len(doubts.rows) else ""
     return [f"Labels to check{more}: rows {first}, …; all in {DOUBTFUL_FILE}, the most doubtful first"]
 
 
 def _probability_lines(results: FinetuneResults) -> list[str]:
     """Return sentences on how far the probabilities are off, on test rows if there are any."""
-    tested = [(f"{name} rows", one.calibration) for name, one in results.tests.items() if one.calibration]
+    tested = [(f"{name} rows", part.calibration) for name, part in results.tests.items() if part.calibration]
     where, measured = [*tested, ("the measured rows", results.measured.calibration)][0]
     if measured is None:
         return []
-    sure = next(one for one in measured.coverage if one.share == 0.8)
+    sure = next(point for point in measured.coverage if point.share == 0.8)
     several = results.target == "labels"  # without a single probability to compare with a threshold
     advice = "" if several else f": headwater predict --threshold {sure.threshold:.2f}"
     fitted = "" if results.temperature == 1 else f" with the temperature {results.temperature:.3g}"
@@ -214,7 +216,7 @@ def report_page(
     losses = _curves(results)
     largest = labels.levels[-1] - labels.levels[0] if labels.levels else 1.0
     calibration = next(
-        (one.calibration for one in (*results.tests.values(), results.measured) if one.calibration), None
+        (part.calibration for part in (*results.tests.values(), results.measured) if part.calibration), None
     )
     page: str = template(Path(__file__).with_name("report.html.j2")).render(
         task=_task(results),
@@ -230,13 +232,13 @@ def report_page(
         is_score=results.target == "score",
         mistakes_title=_mistakes_title(results),
         labelled=_labelled(results),
-        mistakes=[(one, _difference(one), _tinted(one.pieces, largest)) for one in results.mistakes],
+        mistakes=[(row, _difference(row), _tinted(row.pieces, largest)) for row in results.mistakes],
     )
     return page
 
 
 def _task(results: FinetuneResults) -> str:
-    """Return the task as `--task` names it, and what its labels are if that is not plain."""
+    """Return the task as `--task` names it, and the kind of its labels if that is not plain."""
     if results.task == "classify" and results.target == "score":
         return "regress"
     return f"{results.task}{', several labels' if results.target == 'labels' else ''}"
@@ -249,7 +251,7 @@ def _curves(results: FinetuneResults) -> list[Series]:
     return [
         Series(name, points, marked=True)
         for name, key in named.items()
-        if (points := [(one["step"], one[key]) for one in curve if key in one])
+        if (points := [(point["step"], point[key]) for point in curve if key in point])
     ]
 
 

@@ -1,4 +1,4 @@
-"""Columns of rows, labels and weights that a caller gives, as plain lists and arrays."""
+"""Convert a caller's rows, labels and weights to plain lists and arrays."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from headwater.finetuning.rows.row import Raw, Target, class_name
 _FITTING: dict[Target, tuple[str, Callable[[Any], bool]]] = {
     "answer": ("the right answer's number, from 0", lambda y: isinstance(y, int) and y >= 0),
     "score": ("a number", lambda y: number_of(y) is not None),
-    "labels": ("a list of labels", lambda y: all(isinstance(one, str | int | float) and one == one for one in y)),
+    "labels": ("a list of labels", lambda y: all(isinstance(n, str | int | float) and n == n for n in y)),
     "class": ("a class, as text or a number", lambda y: isinstance(y, str | int | float) and not is_missing(y)),
 }
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a value stands for a missing one: None, NaN, or NA and NaT of pandas."""
+    """Return whether a value is missing: None, NaN, or NA and NaT of pandas."""
     return (
         value is None
         or type(value).__name__ in {"NAType", "NaTType"}
@@ -119,10 +119,10 @@ def checked_labels(y: list[Any], target: Target) -> list[Any]:
     return [class_name(label) for label in y]
 
 
-def checked_weights(given: Any, count: int) -> npt.NDArray[np.float64]:
+def checked_weights(sample_weight: Any, count: int) -> npt.NDArray[np.float64]:
     """Return a weight for each row; raise DataError unless they are numbers of 0 or more, not all 0."""
     weights = np.array(
-        [number_of(int(weight) if isinstance(weight, bool) else weight) for weight in as_list(given)],
+        [number_of(int(weight) if isinstance(weight, bool) else weight) for weight in as_list(sample_weight)],
         dtype=np.float64,
     )
     if weights.shape != (count,) or not np.isfinite(weights).all() or (weights < 0).any():
@@ -135,11 +135,11 @@ def checked_weights(given: Any, count: int) -> npt.NDArray[np.float64]:
     return weights
 
 
-def training_weights(given: Any, count: int, kept: list[Raw]) -> npt.NDArray[np.float64] | None:
-    """Return the weights of the rows that are trained on; None if none were given."""
-    if given is None:
+def training_weights(sample_weight: Any, count: int, rows: list[Raw]) -> npt.NDArray[np.float64] | None:
+    """Return the weights of the rows to train on; None without weights."""
+    if sample_weight is None:
         return None
-    weights = checked_weights(given, count)[[row.row - 1 for row in kept]]
+    weights = checked_weights(sample_weight, count)[[row.row - 1 for row in rows]]
     if not weights.any():
         raise DataError(
             "every row to train on has the weight 0: the rows with other weights are held out or have no text",

@@ -79,7 +79,7 @@ def find_columns(
     """Return the columns that a task reads in the table `name`, which has the columns `available`.
 
     `columns` has the user's choices. Others have the name that they had in training (`trained`), or without one a
-    likely name; of likely ones those of the `first` row are preferred. Without `need_label` it may be missing.
+    likely name, preferably one of the `first` row. Without `need_label` it may be missing.
 
     Raises UsageError for a choice that the task does not read, DataError for a column that the table lacks.
     """
@@ -118,11 +118,11 @@ def _users_columns(
     name: str, available: Sequence[str], task: TaskName, columns: Columns, lenient: Any
 ) -> dict[str, str | list[str]]:
     """Return the columns that the user chose by role; see `_chosen` for `lenient`."""
-    given = {role: _as_spelled(value, available) for role, value in columns.by_role().items()}
+    named = {role: _as_spelled(value, available) for role, value in columns.by_role().items()}
     roles = [*ROLES[task], "label"]
-    if unread := [role for role in given if role not in roles]:
+    if unread := [role for role in named if role not in roles]:
         raise UsageError(f"task {task} does not read a column {unread[0]!r}", expected=" or ".join(roles))
-    chosen = {role: _chosen(role, value, available, name, lenient) for role, value in given.items()}
+    chosen = {role: _chosen(role, value, available, name, lenient) for role, value in named.items()}
     if "label" in chosen and (twice := {*as_list(chosen["label"])} & _columns_of(chosen, "label")):
         raise DataError(f"{name}: the column {twice.pop()!r} cannot be both text and label")
     return chosen

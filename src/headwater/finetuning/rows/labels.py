@@ -1,4 +1,4 @@
-"""What a task's labels mean.
+"""The meaning of a task's labels.
 
 Class names are kept unchanged; a score becomes soft labels over integer levels (STS-B as GPT-1's code encodes it,
 after Tai et al. 2015, section 4.2).
@@ -63,12 +63,12 @@ class Labels:
 
     @cached_property
     def _indices(self) -> dict[str, int]:
-        return {class_name(name): place for place, name in enumerate(self.names)}
+        return {class_name(name): index for index, name in enumerate(self.names)}
 
     def probabilities(self, encoded: Encoded) -> npt.NDArray[np.float32]:
         """Return (examples, outputs or most answers): 1 at the label, or shared by the two levels around a score.
 
-        Of several labels (examples, 2 · outputs): 1 for each that a row has, then 1 for each that it lacks.
+        For several labels (examples, 2 · outputs): 1 for each label of a row, then 1 for each that it lacks.
         A row is 0 if its label is unknown.
         """
         known = encoded.known
@@ -101,9 +101,9 @@ class Labels:
         """Return `target_of` each row: (rows,), or (rows, outputs) of several labels; NaN without a label."""
         if self.target == "labels":
             targets = np.zeros((len(rows), self.outputs))
-            for place, row in enumerate(rows):
-                targets[place, [int(self._index(one, row, name)) for one in self._names_of(row)]] = 1
-                targets[place] += np.nan if row.label is None else 0
+            for index, row in enumerate(rows):
+                targets[index, [int(self._index(label, row, name)) for label in self._names_of(row)]] = 1
+                targets[index] += np.nan if row.label is None else 0
             return targets
         return np.array([self.target_of(row, name) for row in rows], dtype=np.float64)
 
@@ -151,13 +151,13 @@ class Labels:
         """Return a row's label in the spelling of the model's names; several are joined."""
         if isinstance(label, list | tuple):
             return ", ".join(map(self.as_named, label)) or "none"
-        place = self._indices.get(class_name(label))
-        return str(label) if place is None else self.names[place]
+        index = self._indices.get(class_name(label))
+        return str(label) if index is None else self.names[index]
 
     def matches(self, row: Raw, answer: str | int | float | list[str]) -> bool:
         """Return whether a row's label is a model's answer: a class, or an answer's number, letter or text.
 
-        Of several labels all must be equal, in any order.
+        Several labels match in any order, if all are equal.
         """
         if isinstance(answer, list):
             return {*label_set(row.label)} == {*answer}
@@ -165,7 +165,7 @@ class Labels:
             return class_name(row.label) == class_name(answer)
         try:
             return self._answer_index(row, "") + self.first_answer == answer
-        except DataError:  # the label is none of the answers
+        except DataError:  # the label is not one of the answers
             return False
 
     def _answer_index(self, row: Raw, where: str) -> int:
@@ -173,12 +173,12 @@ class Labels:
         index = _numbered(row, self.first_answer)
         if label in answers and (self.answer_texts or number_of(row.label) is None):
             return answers.index(label)
-        letter = len(label) == 1 and label.isascii() and label.isalpha()
-        if letter and (place := ord(label.upper()) - ord("A")) < len(answers):
-            return place
+        is_letter = len(label) == 1 and label.isascii() and label.isalpha()
+        if is_letter and (letter := ord(label.upper()) - ord("A")) < len(answers):
+            return letter
         if index is None:
             raise DataError(
-                f"{where}: the label {row.label!r} is none of the {len(answers)} answers",
+                f"{where}: the label {row.label!r} is not one of the {len(answers)} answers",
                 expected=f"{self.first_answer} to {self.first_answer + len(answers) - 1}, a letter, or the answer "
                 "itself",
             )
@@ -205,7 +205,7 @@ _ALL_DIFFERENT = 10  # rows from which labels that are all different are an iden
 
 
 def learn_labels(rows: Sequence[Raw], task: TaskName, target: Target | None, name: str) -> Labels:
-    """Return what the labels of the training rows mean; raise DataError if all are one class or one score.
+    """Return the meaning of the training rows' labels; raise DataError if all are one class or one score.
 
     Rows with lists have several labels, if `target` does not say otherwise, unless each list has one.
     """
@@ -253,19 +253,19 @@ def spelled(rows: Iterable[Raw], names: Iterable[str]) -> list[str]:
 
 def merged_spellings(rows: Iterable[Raw]) -> dict[str, Counter[str]]:
     """Return the rows of each spelling, in JSON, of the classes that rows spell in several ways."""
-    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    spellings: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
-        found[class_name(row.label)][json.dumps(row.label, ensure_ascii=False)] += 1
-    return {name: spellings for name, spellings in found.items() if len(spellings) > 1}
+        spellings[class_name(row.label)][json.dumps(row.label, ensure_ascii=False)] += 1
+    return {name: counts for name, counts in spellings.items() if len(counts) > 1}
 
 
 def _several_labels(rows: Sequence[Raw], name: str) -> Labels:
     """Return the labels of rows that may have several; raise DataError if none has more than one."""
     sets = [label_set(row.label) for row in rows]
-    names = sorted({label for one in sets for label in one}, key=class_order)
+    names = sorted({label for row_labels in sets for label in row_labels}, key=class_order)
     if len(names) < 2:
         raise DataError(f"{name} has only the label {listed(names)}", expected="two or more labels")
-    if all(len(one) == 1 for one in sets):
+    if all(len(row_labels) == 1 for row_labels in sets):
         lists = [row for row in rows if isinstance(row.label, tuple)]
         if 0 < len(lists) < len(rows):
             raise DataError(
@@ -278,7 +278,7 @@ def _several_labels(rows: Sequence[Raw], name: str) -> Labels:
             expected='lists in a cell, as ["a", "b"], or a column of 0 and 1 for each label: --label a,b',
             repair=f"If {mark!r} separates labels: --set columns.separator={shlex.quote(mark)}"
             if mark
-            else "For one label a row leave out target=labels",
+            else "For one label per row, leave out target=labels",
         )
     return Labels(target="labels", names=names)
 
@@ -312,7 +312,7 @@ def _levels(rows: Sequence[Raw], name: str) -> list[float]:
 
 
 def _not_scores(rows: Sequence[Raw], count: int, name: str) -> DataError:
-    """Return the error of rows of which `count` have no score: it lists the first."""
+    """Return the error for `count` rows without a score, which lists the first of them."""
     wrong = (row for row in rows if (score := number_of(row.label)) is None or abs(score) > _LARGEST_SCORE)
     first = [f"{row.row:,} ({str(row.label)[:40]!r})" for row in islice(wrong, _LISTED_ROWS)]
     more = ", …" if count > len(first) else ""
@@ -324,7 +324,7 @@ def _not_scores(rows: Sequence[Raw], count: int, name: str) -> DataError:
 
 
 def _answer_labels(rows: Sequence[Raw], name: str) -> Labels:
-    """Return what a choice's labels mean: texts of answers if all are, else numbers and letters."""
+    """Return the meaning of a choice's labels: texts of answers if all are, else numbers and letters."""
     by_number = Labels(target="answer", first_answer=_first_answer(rows))
     texts = [(row, class_name(row.label)) for row in rows]
     if not all(text in row.segments[2:] for row, text in texts):

@@ -45,7 +45,7 @@ class Unread:
 class TaskTable(NamedTuple):
     """The columns that a task reads in a table, its rows, all columns, and the rows that cannot be read."""
 
-    found: Columns
+    columns: Columns
     rows: Iterator[Raw]
     available: list[str]
     unread: Unread
@@ -65,9 +65,9 @@ def read_table(
 ) -> TaskTable:
     """Open a table, and return the columns that a task reads and at most `limit` of its rows; see `find_columns`.
 
-    With `keep` a row has all its columns. Columns that are named by their numbers are those of a table without a
-    header. encoding: as in `text_blocks`. Rows that cannot be read are skipped and counted, unless all are such.
-    Raises what `find_columns` raises, and says so of a table without a header.
+    With `keep` a row has all its columns. Numbers name the columns of a table without a header. encoding: as in
+    `text_blocks`. Rows that cannot be read are skipped and counted, unless all are such. Raises the errors of
+    `find_columns`, with advice for a table without a header.
     """
     named = [*_named(columns), *(_named(trained) if trained else ())]
     unread = Unread()
@@ -82,7 +82,7 @@ def read_table(
     if unread.first and not any(available):
         raise unread.first[0]
     try:
-        found = find_columns(
+        task_columns = find_columns(
             name,
             available,
             task,
@@ -98,8 +98,8 @@ def read_table(
     if not table.uniform:  # the rows were read for their columns
         unread.count, unread.first = 0, []
         table = open_table(path, **options)
-    rows = _task_rows(islice(table.rows, limit), name, task, found, keep, unread)
-    return TaskTable(found, rows, available, unread)
+    rows = _task_rows(islice(table.rows, limit), name, task, task_columns, keep, unread)
+    return TaskTable(task_columns, rows, available, unread)
 
 
 def _refuse_header(path: Path, encoding: str) -> None:
@@ -193,7 +193,7 @@ def answers_of(row: Mapping[str, Any], columns: Sequence[str], where: str) -> li
     if not isinstance(answers, list) or len(answers) < 2:
         raise DataError(
             f"{where}: {columns[0]!r} is not a list of two or more answers",
-            expected='a list, as ["first", "second"], or one column an answer',
+            expected='a list, as ["first", "second"], or one column per answer',
         )
     for number, answer in enumerate(answers, 1):
         if answer is None or not str(answer).strip():
@@ -211,7 +211,7 @@ def label_of(row: Mapping[str, Any], column: str | list[str] | None, separator: 
     if isinstance(value, list):
         if (names := listed_labels(value)) is not None:
             return names if names or not value else None
-        value = next(one for one in value if not isinstance(one, str | int | float | None))
+        value = next(item for item in value if not isinstance(item, str | int | float | None))
     if isinstance(value, str):
         value = value.strip()
         if separator and value and not (value[0] == "[" and value[-1] == "]"):  # a list, as predict writes

@@ -51,8 +51,7 @@ class Raw:
 def class_name(label: Label) -> str:
     """Return the name of a label's class: 1, 1.0, "1" and "1.0" are all "1"; "01" is unchanged.
 
-    True, which CSV has as "True" or "TRUE", is "true". A list of one label, as annotation tools export it, is that
-    label.
+    True and "TRUE" are "true". A list of one label, as annotation tools export it, is that label.
     """
     if isinstance(label, tuple) and len(label) == 1:
         label = label[0]
@@ -65,9 +64,9 @@ def listed_labels(values: Any) -> tuple[str, ...] | None:
     """Return the names in a list of labels, without missing ones; None if it is not such a list."""
     if not isinstance(values, list | tuple):
         return None
-    if not all(isinstance(one, str | int | float | None) for one in values):
+    if not all(isinstance(value, str | int | float | None) for value in values):
         return None
-    return tuple(class_name(one) for one in values if one is not None and one == one)
+    return tuple(class_name(value) for value in values if value is not None and value == value)
 
 
 def parsed_list(text: str) -> Any:
@@ -100,21 +99,21 @@ class Usable:
 
 def usable(rows: Iterable[Raw], task: TaskName, name: str) -> Usable:
     """Skip rows without text or label; raise DataError if none is left."""
-    kept, empty, unlabelled = [], 0, 0
+    complete, empty, unlabelled = [], 0, 0
     for row in rows:
         if row.is_empty(task):
             empty += 1
         elif row.label is None:
             unlabelled += 1
         else:
-            kept.append(row)
-    if not kept:
+            complete.append(row)
+    if not complete:
         why = f": {empty:,} without text, {unlabelled:,} without a label" if empty or unlabelled else ""
         raise DataError(
             f"{name} has no {'usable ' * bool(why)}row{why}",
             expected="rows with a text and a label",
         )
-    return Usable(kept, empty, unlabelled)
+    return Usable(complete, empty, unlabelled)
 
 
 def original_base(folder: Path) -> str | Path | None:

@@ -95,8 +95,8 @@ def _copies(rows: Sequence[Raw], places: Iterable[int]) -> list[list[int]]:
     """
     places = list(places)
     groups: defaultdict[str, list[int]] = defaultdict(list)
-    for place, key in zip(places, keys_of((rows[place] for place in places), in_order=False), strict=True):
-        groups[key].append(place)
+    for index, key in zip(places, keys_of((rows[index] for index in places), in_order=False), strict=True):
+        groups[key].append(index)
     return [*groups.values()]
 
 
@@ -129,7 +129,7 @@ def _chosen(groups: Sequence[Sequence[int]], order: Iterable[int], wanted: int, 
 
 
 def also_trained_on(part: str, rows: Sequence[Raw], keys: Set[str]) -> list[str]:
-    """Return what to say of the rows of a part that are copies of training rows."""
+    """Return a note on the rows of a part that are copies of training rows."""
     repeated = [row.row for row, key in zip(rows, keys_of(rows), strict=True) if key in keys]
     if not repeated:
         return []
@@ -142,7 +142,7 @@ def also_trained_on(part: str, rows: Sequence[Raw], keys: Set[str]) -> list[str]
 def copies_of(
     rows: Sequence[Raw], keys: Sequence[str], targets: npt.NDArray[np.float64], labels: Labels
 ) -> list[str]:
-    """Return what to say of training rows that are copies of others, and of copies with different labels."""
+    """Return notes on training rows that are copies of others, and on copies with different labels."""
     within = len(rows) - len({*keys})
     if not within:
         return []
@@ -153,15 +153,15 @@ def copies_of(
     if labels.target == "class":
         first: dict[str, int] = {}
         pairs = [
-            (rows[first[key]].row, rows[place].row)
-            for place, key in enumerate(keys)
-            if targets[first.setdefault(key, place)] != targets[place]
+            (rows[first[key]].row, rows[index].row)
+            for index, key in enumerate(keys)
+            if targets[first.setdefault(key, index)] != targets[index]
         ]
         if pairs:
-            one, other = pairs[0]
+            original, copy = pairs[0]
             notes.append(
-                f"{counted(len(pairs), 'row')} with another label than a copy of the same text: row {other:,} and "
-                f"row {one:,} first"
+                f"{counted(len(pairs), 'row')} with another label than a copy of the text: row {copy:,} and "
+                f"row {original:,} first"
             )
     return notes
 
@@ -169,7 +169,7 @@ def copies_of(
 def describe(
     checked: Mapping[str, Usable], labels: Labels, targets: npt.NDArray[np.float64], columns: Sequence[str]
 ) -> tuple[dict[str, int], list[str]]:
-    """Return the training rows of each class, and what to tell the user of the rows, before training.
+    """Return the number of training rows of each class, and notes for the user on the rows.
 
     checked: rows by part, "training" among them; targets: those of the training rows; columns: names of columns
     of 0 and 1, each to be a label.
@@ -198,7 +198,7 @@ def describe(
 def _described_labels(
     rows: Sequence[Raw], labels: Labels, targets: npt.NDArray[np.float64], columns: Sequence[str]
 ) -> tuple[dict[str, int], list[str]]:
-    """Return how many training rows have each label, and what is unusual about the labels."""
+    """Return the number of training rows with each label, and notes on unusual labels."""
     if labels.target == "score":
         lowest, mean, highest = targets.min(), targets.mean(), targets.max()
         return {}, [f"{len(rows):,} training rows: scores from {lowest:.6g} to {highest:.6g}, mean {mean:.6g}"]

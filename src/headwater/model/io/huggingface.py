@@ -81,7 +81,7 @@ _BUFFERS = re.compile(r"(^|\.)(h\.\d+\.attn\.(bias|masked_bias)|position_ids)$")
 HEAD = "lm_head.weight"
 # Prefixes of tensors' names that a file may omit.
 PREFIXES = {"gpt2": "transformer.", "openai-gpt": "transformer.", "bert": "bert."}
-# Prefixes of torch.compile, DataParallel and trainers' modules, which are no part of a tensor's name.
+# Prefixes of torch.compile, DataParallel and trainers' modules, which are not part of a tensor's name.
 _WRAPPERS = re.compile(r"^(?:module\.|model\.)+")
 # Heads for tasks, which a language model does not need.
 _TASK_HEADS = ("score.", "classifier.", "qa_outputs.", "multiple_choice_head.")
@@ -165,9 +165,10 @@ def tensor_names(kind: str, ours: Iterable[str]) -> Iterator[Name]:
         if name == "output_transform.bias" and untied:
             module = "output"
         theirs = _MODULES[kind][module]
-        names = (theirs,) if isinstance(theirs, str) else theirs
+        stems = (theirs,) if isinstance(theirs, str) else theirs
+        names = tuple(f"{stem.format(layer)}.{part}" for stem in stems)
         is_linear = module.startswith(("blocks.attention", "blocks.mlp")) and part == "weight"
-        yield Name(name, tuple(f"{one.format(layer)}.{part}" for one in names), is_linear and kind in _TRANSPOSED)
+        yield Name(name, names, is_linear and kind in _TRANSPOSED)
 
 
 def plain_name(name: str) -> str:

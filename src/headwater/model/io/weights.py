@@ -34,7 +34,7 @@ PICKLED, PICKLED_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 LOST_SHARE = 0.01
 INDEX = "model.safetensors.index.json"
 CHECKPOINT_RECORD = "state.json"
-# What torch's message says of a name that the file would import.
+# torch's message about a name that the file would import.
 _GLOBAL = re.compile(r"(?:Unsupported global|GLOBAL|class) [`'\"]?([\w.]+)")
 _CHECKPOINT = "state.safetensors"
 WEIGHT = "weight."  # begins the names of the weights in a checkpoint
@@ -98,10 +98,10 @@ def require_cast(name: str, before: Tensor, after: Tensor) -> None:
     lost = int(((after == 0) & (before != 0)).sum())
     if not infinite and lost <= LOST_SHARE * before.numel():
         return
-    what = f"{infinite:,} values infinite" if infinite else f"{lost:,} of {before.numel():,} values zero"
+    effect = f"{infinite:,} values infinite" if infinite else f"{lost:,} of {before.numel():,} values zero"
     precision = str(after.dtype).removeprefix("torch.")
     raise DataError(
-        f"{precision} would make {what} in {name}",
+        f"{precision} would make {effect} in {name}",
         expected=f"values of at most {torch.finfo(after.dtype).max:g}" if infinite else "a wider range",
         repair="Choose a precision that holds them: --precision f32",
     )
@@ -114,9 +114,9 @@ def check_finite(name: str, path: Path, tensor: Tensor) -> None:
         return
     wrong = int((~torch.isfinite(tensor)).sum())
     if wrong:
-        what = "NaN" if tensor.isnan().any() else "infinity"
+        value = "NaN" if tensor.isnan().any() else "infinity"
         raise DataError(
-            f"{name} in {path} has {what} ({wrong:,} of {tensor.numel():,} values)",
+            f"{name} in {path} has {value} ({wrong:,} of {tensor.numel():,} values)",
             repair="The training that wrote it diverged: use an earlier checkpoint",
         )
 
