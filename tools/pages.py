@@ -80,6 +80,7 @@ NAVIGATION = {
         "public-names",
         "extending/task",
         "extending/step",
+        "extending/analysis",
         "extending/preset",
         "extending/command",
     ),
