@@ -58,7 +58,10 @@ case "$1 ${2-}" in
     $command > ROOT/out 2>> "ROOT/$port.log" &
     echo $! > "ROOT/$port.pid"
     until curl -fs "http://127.0.0.1:$port/health" > ROOT/health; do sleep 0.2; done ;;
-"disable --now") kill "$(cat "ROOT/${3#headwater@}.pid")" ;;
+"disable --now")
+    port=${3#headwater@}
+    kill "$(cat "ROOT/$port.pid")"
+    while curl -fs "http://127.0.0.1:$port/health" > ROOT/health; do sleep 0.1; done ;; # as systemctl waits
 *) exit 1 ;;
 esac
 """
