@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from headwater.errors import FolderError, MismatchError, UsageError, require_extra
-from headwater.model import gguf_name, require_cast
+from headwater.model import require_cast, tensor_names
 from headwater.storage import atomic_path, storage_errors
 from headwater.tokenizer import Tokenizer
 
@@ -76,8 +76,9 @@ def _write_model(gguf: Any, path: Path, model: Model, tokenizer: Tokenizer, prec
     writer.add_layer_norm_eps(config.norm_epsilon)
     writer.add_file_type({"f32": 0, "f16": 1, "q8_0": 7}[precision])
     _add_tokenizer(writer, tokenizer, config.vocabulary)
-    for name, parameter in model.state_dict().items():
-        _add_tensor(writer, gguf, gguf_name(name), parameter.detach().float().cpu().numpy(), precision)
+    state = model.state_dict()
+    for name in tensor_names("gguf", state):
+        _add_tensor(writer, gguf, name.theirs[0], state[name.ours].detach().float().cpu().numpy(), precision)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -2,9 +2,9 @@
 
 GPT-1: `params_shapes.json` and flat `params_N.npy`. The arrays are the concatenated parameters, divided into equal
 parts. Positions come first, then the token matrix, then twelve tensors a block. The files do not have the number
-of heads: by default each has 64 dimensions (Radford et al. 2018, section 4.1). GPT-2: `hparams.json` and a
-TensorFlow checkpoint, which `tensor_bundle` reads; its tensors are named `model/h0/attn/c_attn/w`. In both, linear
-maps are width-1 convolutions, (1, in, out), the transpose of ours.
+of heads: each has 64 dimensions (Radford et al. 2018, section 4.1). GPT-2: `hparams.json` and a TensorFlow
+checkpoint, which `tensor_bundle` reads; its tensors are named `model/h0/attn/c_attn/w`. In both, linear maps are
+width-1 convolutions, (1, in, out), the transpose of ours.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from headwater.convert.tensor_bundle import TensorBundle
 from headwater.errors import DataError, FolderError
-from headwater.model import ModelConfig, build_model, preset
+from headwater.model import build_model, preset, tensor_names
 from headwater.reading import read_json
 
 if TYPE_CHECKING:
@@ -34,23 +34,20 @@ _BLOCK = tuple(f"{where}.{part}" for where in _PARTS for part in ("weight", "bia
 HPARAMS = "hparams.json"
 _INDEX = ".index"  # the suffix of a checkpoint's first file
 _SIZES = {"vocabulary": "n_vocab", "context": "n_ctx", "width": "n_embd", "heads": "n_head", "layers": "n_layer"}
-_NAMES = {
-    "attention.query_key_value": "attn/c_attn",
-    "attention.projection": "attn/c_proj",
-    "mlp.expand": "mlp/c_fc",
-    "mlp.contract": "mlp/c_proj",
-    "norm_1": "ln_1",
-    "norm_2": "ln_2",
-}
 
 
-def read_gpt1(folder: Path, heads: int | None = None) -> Model:
-    """Return the model of a GPT-1 release, float32; heads: None for heads of 64 dimensions, as OpenAI's has.
+def read_gpt1(folder: Path) -> Model:
+    """Return the model of a GPT-1 release, float32.
 
     Raises FolderError or DataError if files are missing, truncated or inconsistent.
     """
     shapes = _read_shapes(folder)
-    config = _gpt1_config(folder, shapes, heads)
+    (context, width), (vocabulary, _) = shapes[:2]
+    if width % _HEAD_WIDTH:
+        raise DataError(f"{folder / SHAPES} has the width {width}", expected=f"a multiple of {_HEAD_WIDTH}")
+    shape: dict[str, Any] = {"vocabulary": vocabulary, "context": context, "width": width}
+    layers, heads = (len(shapes) - 2) // len(_BLOCK), width // _HEAD_WIDTH
+    config = preset("gpt1", layers=layers, heads=heads, **shape).of_others()
     model = build_model(config, device="meta")
     names = ["positions.weight", "tokens.weight"]
     names += [f"blocks.{layer}.{name}" for layer in range(config.layers) for name in _BLOCK]
@@ -73,15 +70,6 @@ def _read_shapes(folder: Path) -> list[tuple[int, ...]]:
             f"{path} lists {len(shapes)} shapes", expected=f"two embeddings and {len(_BLOCK)} a block, as GPT-1's"
         )
     return shapes
-
-
-def _gpt1_config(folder: Path, shapes: list[tuple[int, ...]], heads: int | None) -> ModelConfig:
-    (context, width), (vocabulary, _) = shapes[:2]
-    if heads is None and width % _HEAD_WIDTH:
-        raise DataError(f"{folder / SHAPES} has the width {width}", expected=f"a multiple of {_HEAD_WIDTH}")
-    heads, layers = heads or width // _HEAD_WIDTH, (len(shapes) - 2) // len(_BLOCK)
-    shape: dict[str, Any] = {"vocabulary": vocabulary, "context": context, "width": width}
-    return preset("gpt1", layers=layers, heads=heads, **shape).of_others()
 
 
 def _read_flat(folder: Path, expected: int) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
@@ -156,18 +144,11 @@ def load_release(model: Model, tensors: Iterable[tuple[str, str, Tensor]], says:
 
 
 def _release_name(name: str) -> str:
-    """`blocks.3.mlp.expand.weight` -> `model/h3/mlp/c_fc/w`."""
-    if name == "tokens.weight":
-        return "model/wte"
-    if name == "positions.weight":
-        return "model/wpe"
-    module, _, part = name.rpartition(".")
-    norm = "norm" in module
-    ending = "b" if part == "bias" else "g" if norm else "w"
-    if module == "final_norm":
-        return f"model/ln_f/{ending}"
-    _, layer, inner = module.split(".", 2)
-    return f"model/h{layer}/{_NAMES[inner]}/{ending}"
+    """`blocks.3.mlp.expand.weight` -> `model/h3/mlp/c_fc/w`: Hugging Face's names come from these."""
+    (theirs,) = next(tensor_names("gpt2", [name])).theirs
+    module, _, part = theirs.replace("transformer.", "model.").replace(".h.", ".h").rpartition(".")
+    ending = "/b" if part == "bias" else "/g" if "norm" in name else "/w" if name.startswith("blocks") else ""
+    return module.replace(".", "/") + ending
 
 
 def _prefix(folder: Path) -> Path:

@@ -16,14 +16,12 @@ from typing import Any, NamedTuple
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from headwater.errors import DataError, FolderError
 from headwater.reading import read_bytes
 
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER, _TRAILER = 48, 5
-_SNAPPY = 1
 _FLOAT = 1  # the protocol's number of the type float32
 
 
@@ -103,24 +101,15 @@ class TensorBundle:
             raise _damaged(self._index, "a block is truncated")
         if not is_intact(block + trailer[:1], struct.unpack("<I", trailer[1:])[0]):
             raise _damaged(self._index, "the checksum of a block differs")
-        return decompress(block) if trailer[0] == _SNAPPY else block
+        if trailer[0]:
+            raise _damaged(self._index, "a block is compressed, which TensorFlow never does")
+        return block
 
 
 def is_intact(data: bytes, masked: int) -> bool:
     """Return whether data has a CRC-32C; `masked` is LevelDB's form: rotated by 15 bits, a constant added."""
     rotated = (masked - 0xA282EAD8) & 0xFFFFFFFF
     return bool(google_crc32c.value(data) == (rotated >> 17 | rotated << 15) & 0xFFFFFFFF)
-
-
-def decompress(block: bytes) -> bytes:
-    """Decompress a Snappy block; raise IndexError if it is damaged."""
-    length, _ = _varint(block, 0)
-    if length > 64 * len(block):  # more than Snappy can compress
-        raise IndexError
-    try:
-        return pa.decompress(block, length, codec="snappy", asbytes=True)
-    except (pa.ArrowException, OSError):
-        raise IndexError from None
 
 
 def _block_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:

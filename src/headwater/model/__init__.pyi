@@ -12,7 +12,7 @@ from .config import (
     preset,
 )
 from .io.folder import is_untrained, load_config, load_model, model_reader, save_description, save_model
-from .io.single import gguf_name
+from .io.huggingface import tensor_names
 from .io.weights import read_state, read_tensors, require_cast
 from .loss import IGNORE, cross_entropy, project, with_own_code, workspace_bytes
 from .transformer import Block, Embedding, Embeddings, Extensible, Linear, Transformer, token_rows
@@ -38,7 +38,6 @@ __all__ = [
     "build_model",
     "cross_entropy",
     "default_backend",
-    "gguf_name",
     "is_untrained",
     "load_config",
     "load_model",
@@ -51,6 +50,7 @@ __all__ = [
     "require_cast",
     "save_description",
     "save_model",
+    "tensor_names",
     "token_rows",
     "with_own_code",
     "workspace_bytes",

@@ -15,11 +15,6 @@ from headwater.model.io.weights import read_pickled
 _ARGUMENTS = {"n_layer": "layers", "n_head": "heads", "n_embd": "width", "block_size": "context"}
 
 
-def gguf_name(name: str) -> str:
-    """Return a parameter's name in a GGUF file: `blocks.3.mlp.expand.weight` -> `blk.3.ffn_up.weight`."""
-    return next(huggingface.tensor_names("gguf", [name])).theirs[0]
-
-
 def read_nanogpt(path: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
     """Return the configuration and the weights of a checkpoint, by our names.
 
