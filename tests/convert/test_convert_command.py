@@ -29,7 +29,7 @@ def test_the_golden_releases_become_model_folders_with_lineage(
         assert [entry.role for entry in manifest.inputs] == ["weights"]
         assert Tokenizer.load(out).identity == Tokenizer.load(kind).identity
         # OpenAI's rate of fine-tuning and end of a text: GPT-2's <|endoftext|>; GPT-1 has none.
-        config, ends = load_config(out), Tokenizer.load(out).ends
+        config, ends = load_config(out), Tokenizer.load(out).roles.ends
         assert (config.is_foreign, config.transfer_rate) == (True, 6.25e-5)
         assert ends == ((50_256,) if kind == "gpt2" else ())
         before = {path.name: path.read_bytes() for path in out.iterdir()}

@@ -284,8 +284,9 @@ def test_added_tokens_take_what_their_flags_say(small: Tokenizer) -> None:
         AddedToken("<x>", special=False, lstrip=True, rstrip=True),
         AddedToken("<y>", special=False, normalized=True),
         AddedToken("sea", special=False, single_word=True),
+        AddedToken("<x>>"),
     ]
-    tokenizer = Tokenizer(replace(special, unusual=tuple(flags)))
+    tokenizer = Tokenizer(replace(special, added=(*small.vocabulary.added, *flags)))
     x, y, sea, longest = (tokenizer.special_tokens[name] for name in ("<x>", "<y>", "sea", "<x>>"))
     the = small.encode("the")
     assert tokenizer.encode("the \n <x>  the <Y>the") == [*the, x, *the, y, *the]

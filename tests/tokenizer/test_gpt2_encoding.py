@@ -224,7 +224,8 @@ def test_another_release_of_gigatoken_is_not_used(
 
 def test_long_texts_are_cut_where_no_token_is(small: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [AddedToken("<a b>"), AddedToken("<c>", rstrip=True), AddedToken("<d>", lstrip=True)]
-    wide = Tokenizer(replace(small.vocabulary.with_specials(t.content for t in names), unusual=tuple(names)))
+    special = small.vocabulary.with_specials(t.content for t in names)
+    wide = Tokenizer(replace(special, added=(*small.vocabulary.added, *names)))
     text = TEXT + " <a b>  <c>  x  <d> <a b> y" + TEXT
     expected = [(t.encode(text), t.encode(text, allow_special=True)) for t in (small, wide)]
     monkeypatch.setattr(gpt2, "_CUT_CHARACTERS", 3)

@@ -17,7 +17,7 @@ from headwater.reading import read_object
 from headwater.shipped import resolve
 from headwater.storage import write_json
 from headwater.tokenizer import PATTERN, Tokenizer, compare
-from headwater.tokenizer.vocabulary import BYTE_CHARACTERS, assemble
+from headwater.tokenizer.vocabulary import BYTE_CHARACTERS, AddedToken, assemble
 
 LINES = [
     "The quick brown fox doesn't jump over 12 lazy dogs; isn't it?",
@@ -405,8 +405,8 @@ def test_greedy_text_and_its_end_are_those_of_transformers(tmp_path: Path, make:
         whole = model.generate(torch.tensor([ids]), max_new_tokens=30, do_sample=False)[0].tolist()
         assert len(whole) < len(ids) + len(free)
         loaded = load(path)
-        assert loaded.tokenizer.ends == (len(tokenizer) - 1, whole[-1])
-        assert (loaded.tokenizer.roles.start, loaded.tokenizer.padding) == (1, 2)
+        assert loaded.tokenizer.roles.ends == (len(tokenizer) - 1, whole[-1])
+        assert (loaded.tokenizer.roles.start, loaded.tokenizer.roles.padding) == (1, 2)
         generation = loaded.submit(prompt, temperature=0.0, max_tokens=30)
         text = "".join(event.text for event in generation)
         assert (generation.finished, generation.tokens) == ("stop", whole[len(ids) :])
@@ -507,7 +507,7 @@ def test_many_added_tokens_are_checked_in_linear_time() -> None:
 
     names = [Counted(f"<t{number}>") for number in range(300)]
     ids = {character: number for number, character in enumerate(BYTE_CHARACTERS)}
-    added = {name: 256 + number for number, name in enumerate(names)}
+    added = {AddedToken(name): 256 + number for number, name in enumerate(names)}
     assemble(ids, [], added, Path("vocabulary"), Path("merges"))
     assert Counted.compared < 5_000
 

@@ -114,10 +114,10 @@ def _add_tokenizer(writer: Any, tokenizer: Tokenizer, rows: int) -> None:
         writer.add_bos_token_id(tokenizer.start_of_text)
     if tokenizer.end_of_text is not None:
         writer.add_eos_token_id(tokenizer.end_of_text)
-    if len(tokenizer.ends) > 1:  # llama.cpp ends a text at the token of the end of a turn, too
-        writer.add_eot_token_id(tokenizer.ends[1])
-    if tokenizer.padding is not None:
-        writer.add_pad_token_id(tokenizer.padding)
+    if len(tokenizer.roles.ends) > 1:  # llama.cpp ends a text at the token of the end of a turn, too
+        writer.add_eot_token_id(tokenizer.roles.ends[1])
+    if tokenizer.roles.padding is not None:
+        writer.add_pad_token_id(tokenizer.roles.padding)
     writer.add_add_bos_token(False)
 
 

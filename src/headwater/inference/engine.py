@@ -117,7 +117,7 @@ class Engine:
         self.runner, self.tokenizer = runner, tokenizer
         self.vocabulary = tokenizer.vocabulary_size  # the model's rows beyond it are never chosen
         tokenizer.require_rows(runner.vocabulary)
-        self._ends_of_text, specials = set(tokenizer.ends), tokenizer.special_tokens
+        self._ends_of_text, specials = set(tokenizer.roles.ends), tokenizer.special_tokens
         self._task_tokens = {specials[name] for name in TASK_TOKENS if name in specials}
         self._lock = threading.RLock()
         self._waiting: deque[Generation] = deque()  # and ended ones, until their turn

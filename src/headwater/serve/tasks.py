@@ -138,7 +138,7 @@ def tokenizer_info(served: Served) -> dict[str, Any]:
     """/tokenizer_info, in vLLM's format: the fields of tokenizer_config.json that clients read."""
     tokenizer = served.lm.tokenizer
     tokens = tokenizer.vocabulary.tokens
-    roles = (tokenizer.start_of_text, tokenizer.end_of_text, tokenizer.padding)
+    roles = (tokenizer.start_of_text, tokenizer.end_of_text, tokenizer.roles.padding)
     start, end, padding = (None if index is None else tokens[index] for index in roles)
     return {
         "tokenizer_class": TOKENIZER_CLASSES[tokenizer.kind],

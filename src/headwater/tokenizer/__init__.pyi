@@ -1,6 +1,6 @@
 from .bpe_training import learn_vocabulary
 from .comparison import Comparison, compare
-from .files import TOKENIZER_CLASSES, missing_tokenizer, read_meta, tokenizer_json
+from .folder import TOKENIZER_CLASSES, missing_tokenizer, read_meta, tokenizer_json
 from .gpt2 import PATTERN
 from .losses import LostText, lost_text
 from .reference import merge_word, split_gpt1

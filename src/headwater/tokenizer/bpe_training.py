@@ -50,7 +50,7 @@ def learn_vocabulary(
     specials = list(dict.fromkeys([*([END_OF_TEXT] if kind == "gpt2" else []), *special_tokens]))
     tokens = [BYTE_CHARACTERS[byte] for byte in BYTE_ORDER] if kind == "gpt2" else [UNKNOWN, NEWLINE]
     # Raises UsageError for a bad special token before the text is read.
-    Vocabulary(kind, tuple(tokens), (), {}).with_specials(specials)
+    Vocabulary(kind, tuple(tokens), ()).with_specials(specials)
     texts = read_blocks(sources, specials)
     progress.start("count words", total=known_bytes(sources), unit="bytes")
     if kind == "gpt2":
@@ -68,7 +68,7 @@ def learn_vocabulary(
     pairs = _append_merges(tokens, learn_merges(words, len(tokens) - first, free, progress) + first)
     if kind == "gpt1":
         tokens.append(NEWLINE)
-    vocabulary = Vocabulary(kind, tuple(tokens), tuple(pairs), {}).with_specials(specials)
+    vocabulary = Vocabulary(kind, tuple(tokens), tuple(pairs)).with_specials(specials)
     progress.finish(f"{len(vocabulary.tokens):,} tokens")
     if len(vocabulary.tokens) < vocab_size:
         progress.note(

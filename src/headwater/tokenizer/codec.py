@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from headwater.errors import DataError
+from headwater.tokenizer.library import library_errors, library_json
 from headwater.tokenizer.vocabulary import Encoded, Vocabulary, as_unicode, characters_to_bytes
 
 _BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
@@ -21,13 +21,13 @@ _CALL_TEXTS = 256
 class LibraryCodec:
     """Text to ids and back with the `tokenizers` library, by a vocabulary's JSON of it."""
 
-    def __init__(self, vocabulary: Vocabulary, content: dict[str, Any]) -> None:
-        self.vocabulary, self._content = vocabulary, content
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary, self._content = vocabulary, library_json(vocabulary)
         self._by_allowed: dict[frozenset[str], Any] = {}
-        model = content["model"]
+        model = self._content["model"]
         # A vocabulary of single characters drops any other one, without a trace in the ids.
         alone = model.get("type") == "BPE" and not model.get("merges") and not model.get("unk_token")
-        self._characters = frozenset(model["vocab"]) if alone and not content.get("pre_tokenizer") else None
+        self._characters = frozenset(model["vocab"]) if alone and not self._content.get("pre_tokenizer") else None
 
     @cached_property
     def token_bytes(self) -> list[bytes]:
@@ -99,7 +99,7 @@ class LibraryCodec:
 
     def _require_characters(self, texts: Sequence[str], allowed: frozenset[str]) -> None:
         assert self._characters is not None
-        names = allowed | {token.content for token in self.vocabulary.unusual}
+        names = self.names(allowed)
         for text in texts:
             lost = set(text) - self._characters
             if lost and not any(name in text for name in names):
@@ -107,19 +107,6 @@ class LibraryCodec:
                     f"the tokenizer has no {min(lost)!r}: its {len(self._characters):,} tokens are characters",
                     expected="a text of these characters",
                 )
-
-
-@contextmanager
-def library_errors(failure: str, repair: str = "") -> Iterator[None]:
-    """Raise DataError for an error of the library: an Exception, or its PanicException, which is not one."""
-    try:
-        yield
-    except (MemoryError, DataError):
-        raise
-    except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        raise DataError(f"{failure}: {error}"[:300], repair=repair) from None
 
 
 def _bytes_of_token(decoder: Mapping[str, Any] | None) -> Any:

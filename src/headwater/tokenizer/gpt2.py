@@ -18,7 +18,7 @@ import numpy as np
 
 from headwater.reading import cut_text
 from headwater.tokenizer.codec import LibraryCodec
-from headwater.tokenizer.files import tokenizer_json
+from headwater.tokenizer.folder import tokenizer_json
 from headwater.tokenizer.vocabulary import Encoded, Vocabulary, as_unicode
 
 # The original's pre-split (encoder.py of the release). It does not match upper-case contractions, an oversight of

@@ -33,8 +33,17 @@ from headwater.storage import (
 from headwater.tokenizer.bpe_training import learn_vocabulary
 from headwater.tokenizer.bpe_words import TEXT_SUFFIXES, Sources, known_bytes, source_files
 from headwater.tokenizer.codec import LibraryCodec
-from headwater.tokenizer.files import holds_tokenizer, library_content, read_folder, read_pair, write_files
-from headwater.tokenizer.folder import BERT_ROLES, Roles, TokenizerFiles, default_roles, read_roles
+from headwater.tokenizer.folder import (
+    BERT_ROLES,
+    Roles,
+    TokenizerFiles,
+    default_roles,
+    holds_tokenizer,
+    read_folder,
+    read_pair,
+    read_roles,
+    write_files,
+)
 from headwater.tokenizer.gpt1 import WordCodec
 from headwater.tokenizer.gpt2 import ByteLevelCodec
 from headwater.tokenizer.vocabulary import (
@@ -65,7 +74,12 @@ class Tokenizer:
         """`roles`: which tokens begin, end and pad a text; by default `<|endoftext|>` begins and ends it."""
         self.vocabulary = vocabulary
         self.roles = default_roles(vocabulary.specials) if roles is None else roles
-        self._codec = _codec(vocabulary)
+        codecs: dict[Kind, type[WordCodec | LibraryCodec]] = {
+            "gpt1": WordCodec,
+            "gpt2": ByteLevelCodec,
+            "foreign": LibraryCodec,
+        }
+        self._codec = codecs[vocabulary.kind](vocabulary)
 
     @classmethod
     def load(cls, name_or_folder: str | Path, *, download: bool = False) -> Tokenizer:
@@ -172,23 +186,13 @@ class Tokenizer:
 
     @property
     def end_of_text(self) -> int | None:
-        """Id of the token that ends a text, the first if there are several; None without one, as GPT-1's."""
+        """Id of the token that ends a text, the first of `roles.ends`; None without one, as GPT-1's."""
         return self.roles.ends[0] if self.roles.ends else None
-
-    @property
-    def ends(self) -> tuple[int, ...]:
-        """Ids of all tokens that end a text."""
-        return self.roles.ends
 
     @property
     def start_of_text(self) -> int | None:
         """Id of the token before a text: its own, else that of the end of a text before it."""
         return self.end_of_text if self.roles.start is None else self.roles.start
-
-    @property
-    def padding(self) -> int | None:
-        """Id of the token that fills up a batch; None if the folder names none."""
-        return self.roles.padding
 
     @cached_property
     def text_tokens(self) -> frozenset[str]:
@@ -380,10 +384,3 @@ def _as_texts(texts: Sequence[str]) -> list[str]:
     if isinstance(texts, str):
         raise UsageError("a single text was given", expected="a list of texts", repair="Use encode, or [text]")
     return list(texts)
-
-
-def _codec(vocabulary: Vocabulary) -> WordCodec | LibraryCodec:
-    if vocabulary.kind == "gpt1":
-        return WordCodec(vocabulary)
-    codec = ByteLevelCodec if vocabulary.kind == "gpt2" else LibraryCodec
-    return codec(vocabulary, library_content(vocabulary))

@@ -2,7 +2,7 @@
 
 Kinds "gpt2" and "gpt1" are byte-pair encodings and differ in their alphabet: "gpt2" (Radford et al. 2019, section
 2.2) has the 256 bytes, written as printable characters; "gpt1" (Radford et al. 2018, section 4.1) has characters,
-the last one of a word with `</w>`. Kind "foreign" is any other tokenizer of the `tokenizers` library. `files`
+the last one of a word with `</w>`. Kind "foreign" is any other tokenizer of the `tokenizers` library. `folder`
 reads and writes files; `gpt1` and `codec` encode.
 """
 
@@ -48,11 +48,11 @@ class AddedToken(NamedTuple):
     """
 
     content: str
-    special: bool = True
+    single_word: bool = False
     lstrip: bool = False
     rstrip: bool = False
-    single_word: bool = False
     normalized: bool = False
+    special: bool = True
 
 
 class TaskTokens(NamedTuple):
@@ -63,14 +63,10 @@ class TaskTokens(NamedTuple):
     extract: int
 
 
-def _byte_characters() -> tuple[str, ...]:
-    """Return each byte's printable character: its own for 188 bytes, U+0100 and up in order for the other 68."""
-    own = {*range(33, 127), *range(161, 173), *range(174, 256)}
-    others = count(256)
-    return tuple(chr(byte if byte in own else next(others)) for byte in range(256))
-
-
-BYTE_CHARACTERS = _byte_characters()
+# Each byte's printable character: its own for 188 bytes, U+0100 and up in order for the other 68.
+_PRINTABLE = {*range(33, 127), *range(161, 173), *range(174, 256)}
+_OTHERS = count(256)
+BYTE_CHARACTERS = tuple(chr(byte if byte in _PRINTABLE else next(_OTHERS)) for byte in range(256))
 CHARACTER_BYTES = {character: byte for byte, character in enumerate(BYTE_CHARACTERS)}
 # The bytes by id, 0-255: sorted by their characters.
 BYTE_ORDER = tuple(sorted(range(256), key=lambda byte: BYTE_CHARACTERS[byte]))
@@ -88,14 +84,12 @@ def token_dtype(vocabulary_size: int) -> type[np.uint16] | type[np.uint32]:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Tokens by id as in their files, merges by rank, and the id of each special token."""
+    """Tokens by id as in their files, merges by rank, and how each added token is found in a text."""
 
     kind: Kind
     tokens: tuple[str, ...]
     merges: tuple[tuple[str, str], ...]
-    specials: Mapping[str, int]
-    # Those of `specials` that are not special, or are found in another way than by their exact text.
-    unusual: tuple[AddedToken, ...] = ()
+    added: tuple[AddedToken, ...] = ()
     # Kind foreign: the tokenizer as the JSON of the `tokenizers` library.
     library: str = ""
 
@@ -104,15 +98,13 @@ class Vocabulary:
 
     @cached_property
     def ids(self) -> dict[str, int]:
-        """Ids by token, including special tokens."""
+        """Ids by token, including added tokens."""
         return {token: index for index, token in enumerate(self.tokens)}
 
     @cached_property
-    def added(self) -> list[AddedToken]:
-        """How each added token is found in a text, in the order of ids."""
-        unusual = {token.content: token for token in self.unusual}
-        names = sorted(self.specials, key=self.specials.__getitem__)
-        return [unusual.get(name, AddedToken(name)) for name in names]
+    def specials(self) -> dict[str, int]:
+        """Ids by added token."""
+        return {token.content: self.ids[token.content] for token in self.added}
 
     @cached_property
     def plain_ids(self) -> dict[str, int]:
@@ -129,8 +121,7 @@ class Vocabulary:
     @cached_property
     def identity(self) -> str:
         """SHA-256 of everything that decides an id."""
-        content: list[object] = [self.kind, self.tokens, self.merges, sorted(self.specials.items())]
-        content += [sorted(self.unusual)] if self.unusual else []
+        content: list[object] = [self.kind, self.tokens, self.merges, self.added]
         content += [{**json.loads(self.library), "post_processor": None}] if self.library else []
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
@@ -143,20 +134,19 @@ class Vocabulary:
                     f"the special token {name!a} is empty, already an ordinary token or not UTF-8",
                     expected="a different text for each special token",
                 )
-        start = len(self.tokens)
-        ids = {name: start + index for index, name in enumerate(new)}
-        library = self.library
+        added, library = tuple(map(AddedToken, new)), self.library
         if library and new:
             content = json.loads(library)
-            content["added_tokens"] += [{"id": ids[name], **AddedToken(name)._asdict()} for name in new]
+            entries = enumerate(added, len(self.tokens))
+            content["added_tokens"] += [{"id": index, **token._asdict()} for index, token in entries]
             library = json.dumps(content, ensure_ascii=False)
-        return replace(self, tokens=(*self.tokens, *new), specials={**self.specials, **ids}, library=library)
+        return replace(self, tokens=(*self.tokens, *new), added=(*self.added, *added), library=library)
 
 
 def assemble(
     vocab: Mapping[str, int],
     merges: Sequence[tuple[str, str]],
-    added: Mapping[str, int],
+    added: Mapping[AddedToken, int],
     vocabulary_file: Path,
     merges_file: Path,
 ) -> Vocabulary:
@@ -166,9 +156,11 @@ def assemble(
     """
     # Only GPT-1's vocabularies have this newline token.
     kind: Kind = "gpt1" if NEWLINE in vocab else "gpt2"
-    names = {*TASK_TOKENS, *added} | ({END_OF_TEXT} if kind == "gpt2" else set())
-    ids = {**vocab, **added}
-    special = [name for name in names if name in ids and (kind == "gpt2" or name != UNKNOWN)]
+    ids = {**vocab, **{token.content: index for token, index in added.items()}}
+    names = TASK_TOKENS if kind == "gpt1" else (END_OF_TEXT, *TASK_TOKENS)
+    special = {name: AddedToken(name) for name in names if name in ids} | {t.content: t for t in added}
+    if kind == "gpt1":
+        special.pop(UNKNOWN, None)
     by_id = {index: token for token, index in ids.items() if token and type(index) is int}
     if (unused := next((index for index in range(len(ids)) if index not in by_id), None)) is not None:
         raise DataError(
@@ -199,8 +191,10 @@ def assemble(
             )
     if kind == "gpt1" and UNKNOWN not in ids:
         raise DataError(f"{vocabulary_file} lacks {UNKNOWN}", expected="a token for unknown characters")
-    specials = {name: ids[name] for name in sorted(special, key=ids.__getitem__)}
-    return Vocabulary(kind, tuple(tokens), tuple(merges), specials)
+    # Nothing cleans the text of a byte-level tokenizer: a token is always searched for as it is.
+    in_order = [token._replace(normalized=token.normalized and kind == "gpt1") for token in special.values()]
+    in_order.sort(key=lambda token: ids[token.content])
+    return Vocabulary(kind, tuple(tokens), tuple(merges), tuple(in_order))
 
 
 def as_unicode(texts: Sequence[str]) -> list[str]:

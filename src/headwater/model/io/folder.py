@@ -161,7 +161,7 @@ def save_description(
     ends: tuple[int, ...] = ()
     padding: int | None = None
     if tokenizer is not None:
-        start, ends, padding = tokenizer.start_of_text, tokenizer.ends, tokenizer.padding
+        start, ends, padding = tokenizer.start_of_text, tokenizer.roles.ends, tokenizer.roles.padding
     elif kind == "gpt2" and config.vocabulary > huggingface.END_OF_TEXT:
         start, ends = huggingface.END_OF_TEXT, (huggingface.END_OF_TEXT,)
     special = {"bos_token_id": start, "eos_token_id": list(ends) if len(ends) > 1 else next(iter(ends), None)}

@@ -164,14 +164,12 @@ def _after_header(path: Path, header: np.ndarray, size: int) -> np.ndarray:
 
 def _require_vocabulary(tokenizer: Tokenizer, named: str, path: Path) -> None:
     """Raise MismatchError for a tokenizer that differs from the vocabulary described next to the tokens."""
-    meta = read_meta(path)
+    size, characters = read_meta(path)
     seen = ""
-    if meta.size != tokenizer.vocabulary_size:
-        seen = (
-            f"{path} describes {meta.size:,} tokens, and the tokenizer {named} has {tokenizer.vocabulary_size:,}"
-        )
+    if size != tokenizer.vocabulary_size:
+        seen = f"{path} describes {size:,} tokens, and the tokenizer {named} has {tokenizer.vocabulary_size:,}"
     else:
-        for character, index in (meta.characters or {}).items():
+        for character, index in (characters or {}).items():
             if tokenizer.decode([index]) != character:
                 seen = f"id {index} is {character!r} in {path}, and another token in the tokenizer {named}"
                 break
@@ -179,7 +177,7 @@ def _require_vocabulary(tokenizer: Tokenizer, named: str, path: Path) -> None:
         raise MismatchError(
             seen,
             expected="the tokenizer of these tokens",
-            repair="Leave --tokenizer out" if meta.characters else "Give the right one with --tokenizer",
+            repair="Leave --tokenizer out" if characters else "Give the right one with --tokenizer",
         )
 
 
