@@ -20,7 +20,7 @@ import logging
 import re
 import secrets
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import h11
@@ -158,7 +158,8 @@ def bounded(app: ASGIApp, config: ServeConfig) -> ASGIApp:
         async def write(message: Message) -> None:
             nonlocal started, complete
             started = True
-            async with asyncio.timeout(config.seconds):  # `send` waits for a client that reads slowly
+            # `send` waits for a client that reads slowly; a timer for each token would cost more than its JSON.
+            async with asyncio.timeout(config.seconds) if connection.flow.write_paused else nullcontext():
                 await send(message)
             if message["type"] == "http.response.body" and not message.get("more_body"):
                 complete = True
