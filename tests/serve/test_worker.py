@@ -15,7 +15,7 @@ import pytest
 import headwater as hw
 from headwater.inference import DecodeRow, LanguageModel, PromptChunk, Request
 from headwater.serve.problems import Problem
-from headwater.serve.threads import GenerationGroup, Worker
+from headwater.serve.threads import Worker
 
 
 class Failing:
@@ -39,8 +39,9 @@ def checked(lm: LanguageModel, **options: Any) -> tuple[Request, int]:
     return request, request.length(64, lm.tokenizer.vocabulary_size)
 
 
-async def tokens_of(run: GenerationGroup) -> list[int]:
-    return [event.token async for _, event in run if event.token is not None]
+async def tokens_of(worker: Worker, requests: list[tuple[Request, int]]) -> list[int]:
+    with worker.open(requests) as events:
+        return [event.token async for _, event in events if event.token is not None]
 
 
 def test_a_failed_step_ends_what_runs_and_the_worker_continues(
@@ -55,18 +56,17 @@ def test_a_failed_step_ends_what_runs_and_the_worker_continues(
         requests = [checked(lm, max_tokens=20, min_tokens=20, seed=3, sample=s) for s in range(4)]
         runner.fails = True
         with pytest.raises(Problem) as raised:
-            await tokens_of(worker.open(requests))
+            await tokens_of(worker, requests)
         assert raised.value.status == 500
         while worker.held:
             await asyncio.sleep(0.01)
-        assert await tokens_of(worker.open([checked(lm, max_tokens=20, seed=3)])) == expected
-        left = worker.open(requests)
-        left.close()
+        assert await tokens_of(worker, [checked(lm, max_tokens=20, seed=3)]) == expected
+        with worker.open(requests):
+            assert worker.held == 4
         while worker.held:
             await asyncio.sleep(0.01)
-        worker.open(requests[:3])
-        with pytest.raises(Problem) as full:
-            worker.open(requests)
+        with worker.open(requests[:3]), pytest.raises(Problem) as full, worker.open(requests):
+            pass
         assert full.value.status == 429
         await asyncio.to_thread(worker.stop)
         assert lm.engine.load == (0, 0)
@@ -99,22 +99,21 @@ def test_an_abandoned_request_ends_before_its_next_token(base_folder: Path) -> N
         runner = Held(lm.engine.runner)
         lm.engine.runner = runner  # type: ignore[assignment]
         worker = Worker(lm.engine, 4, "test")
-        run = worker.open([checked(lm, max_tokens=50, min_tokens=50)])
-        await anext(aiter(run))
-        assert await asyncio.to_thread(runner.waits.wait, 30)
-        generations = [*run.generations]
-        run.close()
+        with worker.open([checked(lm, max_tokens=50, min_tokens=50)]) as events:
+            await anext(events)
+            assert await asyncio.to_thread(runner.waits.wait, 30)
+            (generation,) = worker._running.values()
         runner.go.set()
         while worker.held:
             await asyncio.sleep(0.01)
-        assert [(one.finished, len(one.tokens)) for one in generations] == [("cancelled", 2)]
+        assert (generation.finished, len(generation.tokens)) == ("cancelled", 2)
         await asyncio.to_thread(worker.stop)
 
     asyncio.run(scenario())
 
 
 def test_a_request_that_the_engine_refuses_frees_its_slots(
-    base_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    base_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
         lm = hw.load(base_folder, slots=2)
@@ -130,19 +129,15 @@ def test_a_request_that_the_engine_refuses_frees_its_slots(
 
         with monkeypatch.context() as patched:
             patched.setattr(lm.engine, "submit", second_fails)
-            run = worker.open(requests)
             async with asyncio.timeout(30):
-                with pytest.raises(Problem) as raised:
-                    await tokens_of(run)
-                run.close()
+                with pytest.raises(MemoryError):
+                    await tokens_of(worker, requests)
                 while worker.held:
                     await asyncio.sleep(0.01)
-        assert raised.value.status == 500
-        assert len(await tokens_of(worker.open(requests[:1]))) == 4
+        assert len(await tokens_of(worker, requests[:1])) == 4
         await asyncio.to_thread(worker.stop)
 
     asyncio.run(scenario())
-    assert "did not take a request" in caplog.text
 
 
 UNSTOPPED = """
@@ -156,12 +151,12 @@ async def scenario():
     # Called after what the worker registers later.
     atexit.register(lambda: print("alive" if worker._thread.is_alive() else "joined", lm.engine.load))
     worker = Worker(lm.engine, 4, "test")
-    run = worker.open([(lm.request("the river", max_tokens=60, ignore_end=True), 60)])
-    await anext(aiter(run))
-    return worker
+    running = worker.open([(lm.request("the river", max_tokens=60, ignore_end=True), 60)])
+    await anext(running.__enter__())
+    return worker, running
 
 
-worker = asyncio.run(scenario())
+worker, running = asyncio.run(scenario())
 """
 
 

@@ -231,27 +231,22 @@ async def chunks(
 ) -> AsyncIterator[tuple[CompletionChoice, dict[str, Any]]]:
     """Yield the chunks of all continuations as they come. Closing the iterator cancels what still runs."""
     answers = [CompletionChoice(plan, request.model, number) for number in range(len(plan.prompts) * plan.n)]
-    group = plan.worker.open(plan.requests) if plan.requests else None
-    request.count_tokens(read=plan.prompt_tokens)
-    began, first = time.monotonic(), True
-    try:
+    with plan.worker.open(plan.requests) as events:
+        request.count_tokens(read=plan.prompt_tokens)
+        began, is_first, generated = time.monotonic(), True, request.generated_tokens()
         if plan.body.echo:
             for some in short_jobs(answers, lambda answer: len(answer.prompt.ids)):
                 for answer, piece in zip(some, await asyncio.to_thread(_openings, some), strict=True):
                     yield answer, piece
-        if group is None:
+        if not plan.requests:
             for answer in answers:
                 yield answer, answer.close()
-            return
-        async for number, event in group:
-            if first:
+        async for number, event in events:
+            if is_first:
                 request.first_token_after(time.monotonic() - began)
-                first = False
-            request.count_tokens(generated=event.token is not None)
+                is_first = False
+            generated.inc(event.token is not None)
             yield answers[number], answers[number].add_event(event)
-    finally:
-        if group is not None:
-            group.close()
 
 
 async def complete(request: OpenRequest, body: CompletionRequest) -> dict[str, Any]:

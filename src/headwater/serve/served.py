@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
+from prometheus_client import Counter
+
 from headwater.errors import UsageError, nearest
 from headwater.finetuning import FineTuned
 from headwater.inference import Engine, LanguageModel, Scorer, require_causal
@@ -189,13 +191,13 @@ class OpenRequest:
         if total > most:
             raise Problem(400, f"{total:,} tokens in one request; the most is {most:,}.", param=param)
 
-    def count_tokens(self, read: int = 0, generated: int = 0) -> None:
-        """Add tokens of this request to the metrics."""
-        metrics, labels = self._server.metrics, (self.route, self.model.name)
-        if read:
-            metrics.prompt_tokens.labels(*labels).inc(read)
-        if generated:
-            metrics.generated_tokens.labels(*labels).inc(generated)
+    def count_tokens(self, read: int) -> None:
+        """Add the tokens of its texts to the metrics."""
+        self._server.metrics.prompt_tokens.labels(self.route, self.model.name).inc(read)
+
+    def generated_tokens(self) -> Counter:
+        """Return the metric to which its generated tokens are added."""
+        return self._server.metrics.generated_tokens.labels(self.route, self.model.name)
 
     def first_token_after(self, seconds: float) -> None:
         """Add the time to the first token to the metrics."""
