@@ -54,7 +54,7 @@ def test_contexts_that_the_model_cannot_read_whole_are_counted(
     (tmp_path / "capitals.csv").write_text(ROWS.replace("Italy", long).replace("Spain", long), encoding="utf-8")
     command = ["evaluate", "--model", str(world.model), "--tasks", str(described), "--data", str(tmp_path)]
     assert main([*command, "--out", str(tmp_path / "out")]) == 0
-    assert "2 contexts cut at the start to fit the model" in " ".join(capsys.readouterr().out.split())
+    assert "2 contexts cut to fit the model" in " ".join(capsys.readouterr().out.split())
     results = Results.read(tmp_path / "out").results
     assert {result.details["cut contexts"] for result in results} == {2}
 

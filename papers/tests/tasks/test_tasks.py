@@ -20,6 +20,7 @@ from headwater.evaluation import (
     Example,
     Figure,
     Generated,
+    GenerationRequest,
     RequestEncoder,
     Scored,
     all_tasks,
@@ -31,7 +32,7 @@ from headwater_papers.paper_tables import MODELS, SIZES, TABLES
 from headwater_papers.tasks import sentences as single_sentences
 from headwater_papers.tasks.agreement import Bleu, against_people, exact_match, rouge, word_f1
 from headwater_papers.tasks.cbt import read_stories
-from headwater_papers.tasks.generation import first_sentence, fitted
+from headwater_papers.tasks.generation import first_sentence, generation
 from headwater_papers.tasks.pronouns import read_blocks
 from headwater_papers.tasks.sentences import best_threshold
 from headwater_papers.tasks.summaries import sentences
@@ -363,8 +364,20 @@ def test_equal_answers_do_not_make_a_score_certain() -> None:
 
 def test_a_prompt_that_does_not_fit_loses_the_document_first(world: Any) -> None:
     encoder = RequestEncoder(Tokenizer.load(world.model), 48)
-    assert fitted(range(100), (1, 2), 9, encoder) == (*range(38), 1, 2)
-    assert fitted((), range(100), 9, encoder) == tuple(range(60, 100))
+    assert generation(range(100), (1, 2), 9, encoder) == GenerationRequest((*range(38), 1, 2), 9, is_cut=True)
+    assert generation((), range(100), 9, encoder) == GenerationRequest(tuple(range(60, 100)), 9, is_cut=True)
+    assert generation(range(38), (1, 2), 9, encoder) == GenerationRequest((*range(38), 1, 2), 9)
+
+
+def test_documents_that_do_not_fit_are_counted(world: Any, tmp_path: Path) -> None:
+    turn = [{"input_text": "to the lake", "turn_id": 1}]
+    stories = [
+        {"id": str(times), "story": "The river flows. " * times, "questions": turn, "answers": turn}
+        for times in (1, 40, 60)
+    ]
+    content = json.dumps({"data": stories})
+    results, _ = run(world, tmp_path, "coqa.greedy", {"coqa-dev-v1.0.json": content})
+    assert {result.details["cut contexts"] for result in results.results} == {2}
 
 
 def test_the_most_confident_answers_are_a_hundredth_of_all() -> None:

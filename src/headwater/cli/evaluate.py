@@ -133,7 +133,7 @@ def _remarks(details: Mapping[str, Any]) -> Iterator[str]:
         kinds = ", ".join(f"{kind} {share:.1%}" for kind, share in lost.items() if kind != "lost")
         yield f", the tokenizer loses {lost['lost']:.1%} of the text ({kinds})"
     if cut := details.get("cut contexts"):
-        yield f", {counted(cut, 'context')} cut at the start to fit the model"
+        yield f", {counted(cut, 'context')} cut to fit the model"
     if other := details.get("not the published set"):
         yield f", not compared with published values: {other} is not the published set"
     if overlap := details.get("overlap"):

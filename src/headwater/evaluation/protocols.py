@@ -28,7 +28,8 @@ from headwater.storage import Progress
 class GenerationRequest(NamedTuple):
     """Ask for a continuation of `prompt` (token ids); `temperature` 0 always takes the most probable token.
 
-    It ends before a text of `stop`, before `<|endoftext|>`, or after `max_tokens`.
+    It ends before a text of `stop`, before `<|endoftext|>`, or after `max_tokens`. is_cut: whether the task left
+    out a part of the prompt to fit the model.
     """
 
     prompt: tuple[int, ...]
@@ -38,6 +39,7 @@ class GenerationRequest(NamedTuple):
     top_k: int = 0
     seed: int = 0
     excluded: tuple[int, ...] = ()  # tokens that are never chosen
+    is_cut: bool = False
 
 
 TaskRequest = ContinuationRequest | GenerationRequest

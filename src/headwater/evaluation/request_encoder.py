@@ -86,12 +86,6 @@ class RequestEncoder:
         pairs = windows(head + tail, 1, self.window, self.stride)
         return [ContinuationRequest(tuple(context), tuple(continuation)) for context, continuation in pairs]
 
-    def is_cut(self, request: object) -> bool:
-        """Return whether the start of the context of a request is cut, as the scorer does."""
-        if not isinstance(request, ContinuationRequest):
-            return False
-        return len(request.context) + len(request.continuation) - 1 > self.context
-
     def _checked(self, context: Sequence[int], continuation: Sequence[int]) -> ContinuationRequest:
         count = len(continuation)
         if not count:

@@ -11,7 +11,7 @@ from headwater.corpus import TrainingGrams
 from headwater.errors import MALFORMED, DataError, HeadwaterError
 from headwater.evaluation.config import EvaluateConfig
 from headwater.evaluation.figures import Figure
-from headwater.evaluation.protocols import Answer, Example, Scored, Task, TaskRequest
+from headwater.evaluation.protocols import Answer, Example, GenerationRequest, Scored, Task, TaskRequest
 from headwater.evaluation.request_encoder import RequestEncoder
 from headwater.evaluation.request_runner import REQUESTS_TOGETHER, RequestRunner
 from headwater.evaluation.results import Result, Skipped
@@ -89,14 +89,14 @@ def _records(
 ) -> tuple[list[dict[str, Any]], list[str], int]:
     """Score the examples.
 
-    Return the record of each one, why others could not be asked, and how many have a context that the model reads
-    without its start.
+    Return the record of each one, why others could not be asked, and how many have a context or prompt that the
+    model cannot read whole.
     """
     records: list[dict[str, Any]] = []
     reasons: list[str] = []
     cut = 0
     for group in _groups(task, examples, runner.encoder, reasons):
-        cut += sum(any(runner.encoder.is_cut(request) for request in requests) for _, requests in group)
+        cut += sum(any(_is_cut(request, runner.encoder) for request in requests) for _, requests in group)
         for example, answers in _answered(task, group, runner):
             share = {"overlap": shares[example.id]} if example.id in shares else {}
             record = {"id": example.id} | task.score(example, answers, runner.encoder)
@@ -106,6 +106,13 @@ def _records(
             records.append(record | share)
         progress.advance(len(records) + len(reasons))
     return records, reasons, cut
+
+
+def _is_cut(request: TaskRequest, encoder: RequestEncoder) -> bool:
+    """Return whether the model reads only a part of the context or prompt."""
+    if isinstance(request, GenerationRequest):
+        return request.is_cut
+    return len(request.context) + len(request.continuation) - 1 > encoder.context
 
 
 def _result(

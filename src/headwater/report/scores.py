@@ -104,7 +104,7 @@ def _lost(details: Mapping[str, Any]) -> str:
 
 def _cut(details: Mapping[str, Any]) -> str:
     cut = details.get("cut contexts", 0)
-    return f"; {counted(cut, 'context')} cut at the start to fit the model" if cut else ""
+    return f"; {counted(cut, 'context')} cut to fit the model" if cut else ""
 
 
 def _score_row(entry: Mapping[str, Any], model: str) -> ScoreRow:

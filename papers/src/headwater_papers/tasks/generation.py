@@ -234,20 +234,23 @@ class Translation(Task):
 
 def _line_after(before: str, last: str, most: int, encoder: RequestEncoder) -> list[GenerationRequest]:
     """Return the request for the rest of the last line of a prompt, greedy, of at most so many tokens."""
-    prompt = fitted(encoder.encode(before), encoder.encode(last), most, encoder)
-    return [GenerationRequest(prompt, most, stop=("\n",))]
+    return [generation(encoder.encode(before), encoder.encode(last), most, encoder, stop=("\n",))]
 
 
-def fitted(before: Sequence[int], last: Sequence[int], more: int, encoder: RequestEncoder) -> tuple[int, ...]:
-    """Return a prompt that leaves `more` tokens of the context: cut the end of `before`, then the start of `last`.
+def generation(
+    before: Sequence[int], last: Sequence[int], more: int, encoder: RequestEncoder, **options: Any
+) -> GenerationRequest:
+    """Ask for `more` tokens after a prompt that leaves room for them.
 
-    Raises DataError if nothing would be left.
+    Where both parts do not fit, cut the end of `before`, then the start of `last`. Raises DataError if nothing
+    would be left.
     """
     length = encoder.context + 1 - more
     if length < 1:
         raise DataError(f"{more} tokens of answer do not fit a context of {encoder.context}")
-    kept = tuple(last[-length:])
-    return (*before[: length - len(kept)], *kept)
+    end = tuple(last[-length:])
+    prompt = (*before[: length - len(end)], *end)
+    return GenerationRequest(prompt, more, is_cut=len(prompt) < len(before) + len(last), **options)
 
 
 def _question(row: Mapping[str, Any]) -> tuple[str, list[str]]:

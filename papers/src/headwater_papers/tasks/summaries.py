@@ -28,7 +28,7 @@ from headwater.evaluation import (
     texts_of,
 )
 from headwater_papers.tasks.agreement import rouge
-from headwater_papers.tasks.generation import fitted
+from headwater_papers.tasks.generation import generation
 
 Form = Literal["tldr", "no-hint", "lead-3", "random-3"]
 _TOKENS, _TOP_K, _SENTENCES = 100, 2, 3
@@ -71,9 +71,8 @@ class Summaries(Task):
         if self.form in {"lead-3", "random-3"}:
             return []
         hint = encoder.encode("\nTL;DR:" if self.form == "tldr" else "\n")
-        prompt = fitted(encoder.encode(example.content["article"]), hint, _TOKENS, encoder)
-        number = example.content["number"]
-        return [GenerationRequest(prompt, _TOKENS, temperature=1.0, top_k=_TOP_K, seed=number)]
+        article, number = encoder.encode(example.content["article"]), example.content["number"]
+        return [generation(article, hint, _TOKENS, encoder, temperature=1.0, top_k=_TOP_K, seed=number)]
 
     def score(self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder) -> dict[str, Any]:
         """Return ROUGE of the three sentences."""
