@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
 
 def foreign(folder: Path) -> str:
     """Return how the configuration of results differs from the scale that they name; "" if it does not."""
-    from headwater_papers.experiments import EXPERIMENTS
+    from headwater_papers.page import has_configuration
     from headwater_papers.scale import Scale, load_scale, scale_names
 
     results, made = (json.loads((folder / name).read_text("utf-8")) for name in ("results.json", "made.json"))
@@ -77,8 +77,7 @@ def foreign(folder: Path) -> str:
         return f"seeds {', '.join(map(str, seeds))}, and the scale {name} begins with others"
     own = Scale.build(made["scale"]) if "scale" in made else shipped
     settings = own.experiments.get(experiment) == shipped.experiments.get(experiment)
-    identity = EXPERIMENTS[experiment].identity(load_scale(name, {"seeds": seeds}))
-    if results.get("scale_identity") != identity or not settings:
+    if not has_configuration(results, shipped) or not settings:
         return f"other settings than the scale {name}"
     return ""
 

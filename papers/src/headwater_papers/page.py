@@ -39,6 +39,9 @@ MADE = "made.json"
 PAGE = "README.md"
 HTML = "report.html"
 _SMALL, _LARGE = 10, 100_000
+# Keys of a text's `changes` that results were made with and `corpus build` no longer has. They had its default,
+# and the files of these texts are UTF-8, so it reads them as before.
+_REMOVED_CHANGES: Mapping[str, Mapping[str, Any]] = {"books": {"any_encoding": False}}
 
 
 def write_experiment(
@@ -249,17 +252,24 @@ def _of_another_configuration(results: Sequence[Mapping[str, Any]], scale: Scale
     reference = scale or shipped_scale(name)
     other = {}
     for one in results:
-        identity = one["scale_identity"]
-        if reference is not None:
-            seeded = reference.model_copy(update={"seeds": tuple(one["seeds"])})
-            identity = EXPERIMENTS[one["experiment"]].identity(seeded)
         described = f"scale {one['scale']}, seeds {_listed(one['seeds'])}"
         common = min(len(one["seeds"]), len(seeds))
         if one["scale"] != name or one["seeds"][:common] != seeds[:common]:
             other[one["experiment"]] = described
-        elif one["scale_identity"] != identity:
+        elif reference is not None and not has_configuration(one, reference):
             other[one["experiment"]] = f"{described}, other settings"
     return other
+
+
+def has_configuration(results: Mapping[str, Any], scale: Scale) -> bool:
+    """Return whether results have the models, texts and fine-tuning of `scale`, with seeds of their own."""
+    identity = EXPERIMENTS[results["experiment"]].identity
+    seeded = scale.model_copy(update={"seeds": tuple(results["seeds"])})
+    texts = {
+        name: plan.model_copy(update={"changes": {**plan.changes, **_REMOVED_CHANGES.get(name, {})}})
+        for name, plan in scale.texts.items()
+    }
+    return results["scale_identity"] in {identity(seeded), identity(seeded.model_copy(update={"texts": texts}))}
 
 
 def _with_other_settings(out: Path, results: Sequence[Mapping[str, Any]], scale: Scale | None) -> list[str]:
