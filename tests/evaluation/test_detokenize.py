@@ -4,11 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.evaluation import Detokenizer
-from headwater.evaluation.detokenize import CBT, LAMBADA, ONE_BILLION, PTB, WIKITEXT
+from headwater.evaluation import DETOKENIZERS, Detokenizer
 from headwater.tokenizer import Tokenizer
 
-ALL = {"wikitext": WIKITEXT, "ptb": PTB, "1bw": ONE_BILLION, "lambada": LAMBADA, "cbt": CBT}
+WIKITEXT, PTB, ONE_BILLION, LAMBADA, CBT = DETOKENIZERS.values()
 
 EXAMPLES = [
     (WIKITEXT, ' He had a guest @-@ starring role ( 12 @,@ 500 people , 3 @.@ 5 % ) as " Craig " . ',
@@ -41,11 +40,11 @@ e.g. ... 12 3.5 1,000 <unk> N = § – “ é i boys of it ?! 're 'S £ ° 90s d
 TOKENS = st.sampled_from(_TOKENS.split())
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", DETOKENIZERS)
 @given(tokens=st.lists(TOKENS, min_size=1, max_size=12))
 def test_all_that_is_glued_can_be_undone(name: str, tokens: list[str]) -> None:
-    detokenizer = ALL[name]
-    if detokenizer.rules.lower_case:
+    detokenizer = DETOKENIZERS[name]
+    if detokenizer.lower_case:
         tokens = [token.lower() for token in tokens]
     # A token that the tokenizer takes apart cannot stand alone: those are the exceptions.
     tokens = [token for token in tokens if came_back(detokenizer, token)]
@@ -55,7 +54,7 @@ def test_all_that_is_glued_can_be_undone(name: str, tokens: list[str]) -> None:
 
 
 def came_back(detokenizer: Detokenizer, tokens: str) -> bool:
-    line = f" {tokens} " if detokenizer.rules.padded else tokens
+    line = f" {tokens} " if detokenizer.padded else tokens
     return detokenizer.retokenize(detokenizer.detokenize(line)) == line
 
 

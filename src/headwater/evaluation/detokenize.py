@@ -18,9 +18,9 @@ from typing import Literal
 _CLITICS = "'(?:s|re|ve|d|ll|m|S)"
 
 
-@dataclass(frozen=True)
-class Rules:
-    """What one benchmark's tokenizer did.
+@dataclass(eq=False)
+class Detokenizer:
+    """Both directions for one benchmark, from what its tokenizer did.
 
     left: tokens that belong to the word before them. right: tokens that belong to the word after them. inside:
     tokens for a character inside a word, such as `@-@` for `-`. quotes: opening token, closing token, and their
@@ -43,36 +43,31 @@ class Rules:
     headings: bool = False
     padded: bool = False
 
-
-class Detokenizer:
-    """Both directions for one benchmark."""
-
-    def __init__(self, rules: Rules) -> None:
-        self.rules = rules
+    def __post_init__(self) -> None:
         self._split = lru_cache(maxsize=1 << 16)(self._tokens_of)
-        starts = {mark: token for token, _, mark in rules.quotes}
-        ends = {mark: token for _, token, mark in rules.quotes}
-        for affixes, tokens in ((starts, rules.right), (ends, rules.left)):
+        starts = {mark: token for token, _, mark in self.quotes}
+        ends = {mark: token for _, token, mark in self.quotes}
+        for affixes, tokens in ((starts, self.right), (ends, self.left)):
             affixes |= {token: token for token in tokens} | {self._written(token): token for token in tokens}
-        if rules.apostrophes:
+        if self.apostrophes:
             starts["'"] = ends["'"] = "'"
         self._starts, self._ends = _longest_first(starts), _longest_first(ends)
-        self._whole = {written: token for token, written in rules.spelled.items()}
-        self._whole |= {mark: token for token, _, mark in rules.quotes}  # a mark by itself is an opening one
-        self._clitic, self._last_clitic = re.compile(rules.clitics), re.compile(f"(?<=.)(?:{rules.clitics})$")
+        self._whole = {written: token for token, written in self.spelled.items()}
+        self._whole |= {mark: token for token, _, mark in self.quotes}  # a mark by itself is an opening one
+        self._clitic, self._last_clitic = re.compile(self.clitics), re.compile(f"(?<=.)(?:{self.clitics})$")
         self._inside = {
             token: re.compile(
                 rf"(?<=\d){re.escape(written)}(?=\d)" if written in ".," else rf"(?<=.){re.escape(written)}(?=.)"
             )
-            for token, written in rules.inside.items()
+            for token, written in self.inside.items()
         }
 
     def detokenize(self, line: str) -> str:
         """Return the natural text of one tokenised line."""
         head, tokens, tail = _ends(line)
-        if self.rules.padded and (head or " ") == (tail or " ") == " ":
+        if self.padded and (head or " ") == (tail or " ") == " ":
             head = tail = ""
-        if self.rules.headings:
+        if self.headings:
             tokens = _joined_heading(tokens)
         words: list[str] = []
         held: list[str] = []  # the tokens of the last word
@@ -81,32 +76,32 @@ class Detokenizer:
         position = 0
         while position < len(tokens):
             # A token inside a word is joined only together with the next one.
-            more = tokens[position : position + 2] if tokens[position] in self.rules.inside else [tokens[position]]
+            more = tokens[position : position + 2] if tokens[position] in self.inside else [tokens[position]]
             glue, glue_next = self._joins(tokens, position, glue_next, open_quotes)
             position += len(more)
             word = self._spell([*held, *more]) if glue and held else ""
             if word and list(self._split(word)) == [*held, *more]:
                 held += more
                 words[-1] = word
-                glue_next = glue_next or more[-1] in self.rules.right
+                glue_next = glue_next or more[-1] in self.right
             else:
                 words += more[:-1]
                 held = more[-1:]
-                words.append(held[0] if held[0] in self.rules.inside else self._spell(held))
+                words.append(held[0] if held[0] in self.inside else self._spell(held))
         text = " ".join(words)
-        if self.rules.lower_case:
+        if self.lower_case:
             text = _capitalise(text)
         return head + text + tail
 
     def retokenize(self, line: str) -> str:
         """Return the tokenised line of a de-tokenized one."""
         head, words, tail = _ends(line)
-        if self.rules.lower_case:
+        if self.lower_case:
             words = [word.lower() for word in words]
         tokens = [token for word in words for token in self._split(word)]
-        if self.rules.headings and len(words) > 2 and all(_HEADING.fullmatch(words[end]) for end in (0, -1)):
+        if self.headings and len(words) > 2 and all(_HEADING.fullmatch(words[end]) for end in (0, -1)):
             tokens = [*words[0], *tokens[1:-1], *words[-1]]
-        if self.rules.padded and not head and not tail:
+        if self.padded and not head and not tail:
             head, tail = " ", " " if tokens else ""
         return head + " ".join(tokens) + tail
 
@@ -123,7 +118,7 @@ class Detokenizer:
         Update `open_quotes`, the quotation marks that are open; `glue_next`: no space follows the token before.
         """
         token = tokens[position]
-        for opening, closing, mark in self.rules.quotes:
+        for opening, closing, mark in self.quotes:
             if token not in {opening, closing}:
                 continue
             closes = mark in open_quotes if opening == closing else token == closing
@@ -132,22 +127,22 @@ class Detokenizer:
                 return True, False
             open_quotes.add(mark)
             return glue_next, True
-        if token in self.rules.inside:
+        if token in self.inside:
             return True, False
-        if token == "'" and self.rules.apostrophes:
+        if token == "'" and self.apostrophes:
             ends_word = _apostrophe_ends_word(tokens, position, open_quotes)
             return glue_next or ends_word, not ends_word
-        is_left = token in self.rules.left or self._clitic.fullmatch(token) is not None
-        return glue_next or is_left, token in self.rules.right
+        is_left = token in self.left or self._clitic.fullmatch(token) is not None
+        return glue_next or is_left, token in self.right
 
     def _spell(self, tokens: Sequence[str]) -> str:
         return "".join(self._written(token) for token in tokens)
 
     def _written(self, token: str) -> str:
-        for opening, closing, mark in self.rules.quotes:
+        for opening, closing, mark in self.quotes:
             if token in {opening, closing}:
                 return mark
-        return self.rules.inside.get(token) or self.rules.spelled.get(token, token)
+        return self.inside.get(token) or self.spelled.get(token, token)
 
     def _tokens_of(self, word: str) -> tuple[str, ...]:
         """Return the tokens of a written word, as the benchmark's tokenizer splits it."""
@@ -165,7 +160,7 @@ class Detokenizer:
     def _strip(self, word: str, affixes: Mapping[str, str], *, at_end: bool) -> tuple[str, list[str]]:
         """Remove the affixes of a word one after the other; return the rest, and the affixes' tokens."""
         tokens: list[str] = []
-        while not self.rules.not_split.fullmatch(word):
+        while not self.not_split.fullmatch(word):
             fits = word.endswith if at_end else word.startswith
             affix = next((affix for affix in affixes if fits(affix) and len(word) > len(affix)), None)
             if affix is None:
@@ -236,8 +231,13 @@ _TITLES = (
     r"|Rep|Mt|Ft|U\.S|etc|al|ca|pp|Bros)\."
 )
 
-WIKITEXT = Detokenizer(
-    Rules(
+_SHOUTS = frozenset(["?!", "!?", "!!", "??", "!!!", "!!!!", "???", "!?!", "?!?"])
+_BARE = "|'(?:em|til|tis|twas|cause|bout|round|n|cept|course|kay|fore|nother|ere|twere|twould|ve|re|ll|s|d|m|nuff)"
+_TREEBANK_QUOTES = [("``", "''", '"'), ("`", "'", "'")]
+DetokenizerName = Literal["wikitext", "ptb", "1bw", "lambada", "cbt"]
+# The inverses of the data sets' tokenizers, by name.
+DETOKENIZERS: Mapping[DetokenizerName, Detokenizer] = {
+    "wikitext": Detokenizer(
         left=_STOPS | {"%", "°"},
         right=frozenset(["(", "[", "$", "£", "€"]),
         inside={"@-@": "-", "@,@": ",", "@.@": "."},
@@ -247,45 +247,28 @@ WIKITEXT = Detokenizer(
         apostrophes=True,
         headings=True,
         padded=True,
-    )
-)
-PTB = Detokenizer(
-    Rules(left=frozenset({"n't", "%"}), right=frozenset({"$", "#"}), clitics=f"{_CLITICS}|'", padded=True)
-)
-ONE_BILLION = Detokenizer(
-    Rules(
+    ),
+    "ptb": Detokenizer(
+        left=frozenset({"n't", "%"}), right=frozenset({"$", "#"}), clitics=f"{_CLITICS}|'", padded=True
+    ),
+    "1bw": Detokenizer(
         left=_STOPS | {"%", "'t"},
         right=frozenset(["(", "[", "$", "£", "€"]),
         quotes=[('"', '"', '"')],
         not_split=re.compile(_TITLES),
-    )
-)
-_SHOUTS = frozenset(["?!", "!?", "!!", "??", "!!!", "!!!!", "???", "!?!", "?!?"])
-_BARE = "|'(?:em|til|tis|twas|cause|bout|round|n|cept|course|kay|fore|nother|ere|twere|twould|ve|re|ll|s|d|m|nuff)"
-LAMBADA = Detokenizer(
-    Rules(
+    ),
+    "lambada": Detokenizer(
         left=_STOPS | _SHOUTS | {"n't"},
         right=frozenset(["(", "["]),
-        quotes=[("``", "''", '"'), ("`", "'", "'")],
+        quotes=_TREEBANK_QUOTES,
         not_split=re.compile(_TITLES + _BARE, re.IGNORECASE),
         lower_case=True,
-    )
-)
-CBT = Detokenizer(
-    Rules(
+    ),
+    "cbt": Detokenizer(
         left=(_STOPS - {")"}) | _SHOUTS | {"n't", "-RRB-"},
         right=frozenset({"-LRB-", "["}),
-        quotes=[("``", "''", '"'), ("`", "'", "'")],
+        quotes=_TREEBANK_QUOTES,
         spelled={"-LRB-": "(", "-RRB-": ")"},
         not_split=re.compile(_TITLES + _BARE, re.IGNORECASE),
-    )
-)
-DetokenizerName = Literal["wikitext", "ptb", "1bw", "lambada", "cbt"]
-# The inverses of the data sets' tokenizers, by name.
-DETOKENIZERS: Mapping[DetokenizerName, Detokenizer] = {
-    "wikitext": WIKITEXT,
-    "ptb": PTB,
-    "1bw": ONE_BILLION,
-    "lambada": LAMBADA,
-    "cbt": CBT,
+    ),
 }

@@ -24,7 +24,7 @@ from typing import Any, Literal, get_args
 
 from headwater.evaluation.config import EvaluateConfig
 from headwater.evaluation.data_files import Source, read_json_rows, text_of
-from headwater.evaluation.detokenize import LAMBADA
+from headwater.evaluation.detokenize import DETOKENIZERS
 from headwater.evaluation.last_word import LastWord, word_after_passage
 from headwater.evaluation.protocols import (
     Answer,
@@ -86,6 +86,7 @@ _ORIGINAL = Source(
     where="LAMBADA's own distribution, Zenodo record 2630551",
 )
 
+_DETOKENIZER = DETOKENIZERS["lambada"]
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*|'[^\W_]+")
 _LONGEST_WORD = 8  # tokens that are generated after the first to find the end of a word
 
@@ -158,7 +159,7 @@ class Lambada(LastWord):
         if self.text != "original.detokenized":
             return {}
         contexts = [line.rpartition(" ")[0] for line in _read("original", files["test"])]
-        return LAMBADA.count_exceptions(contexts)
+        return _DETOKENIZER.count_exceptions(contexts)
 
 
 def _read(text: Text, path: Path) -> list[str]:
@@ -171,7 +172,7 @@ def _read(text: Text, path: Path) -> list[str]:
 def _detokenized(line: str) -> str:
     """De-tokenize a passage, with the answer as a separate word as in the original."""
     context, _, word = line.rpartition(" ")
-    return f"{LAMBADA.detokenize(context)} {word}"
+    return f"{_DETOKENIZER.detokenize(context)} {word}"
 
 
 TASKS = [Lambada(text, scoring) for text in get_args(Text) for scoring in get_args(Scoring)]
