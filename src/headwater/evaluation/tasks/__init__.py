@@ -1,4 +1,4 @@
-"""The protocols of this folder by their full names; each file has those of one or a few benchmarks.
+"""The protocols of this folder by their full names.
 
 A module has a list `TASKS`. A task file (TOML) describes protocols of the kind `choice`, `last-word` or
 `perplexity`; a user may write some too. Another distribution adds a list of tasks by an entry point of the group
@@ -8,7 +8,6 @@ A module has a list `TASKS`. A task file (TOML) describes protocols of the kind 
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 
 from headwater.config import read_toml
@@ -17,6 +16,7 @@ from headwater.evaluation.choice import ChoiceFile
 from headwater.evaluation.last_word import LastWordFile
 from headwater.evaluation.perplexity import PerplexityFile
 from headwater.evaluation.protocols import Task, TaskFile
+from headwater.evaluation.tasks import held_out, hellaswag, lambada
 from headwater.plugins import OPTIONAL_TASKS, TASKS, plugins
 
 TASK_FILE = ".toml"  # suffix
@@ -41,20 +41,18 @@ def read_task_file(path: Path) -> list[Task]:
     return tasks
 
 
-def _tasks_of(path: Path) -> list[Task]:
-    if path.suffix == TASK_FILE and path.stem != "published":
-        return read_task_file(path)
-    if path.suffix != ".py" or path.stem == "__init__":
-        return []
-    tasks: list[Task] = import_module(f"{__name__}.{path.stem}").TASKS
-    return tasks
-
-
 @cache
 def all_tasks() -> dict[str, Task]:
     """Return every protocol by its name: those of this folder, and those that other distributions add."""
-    values = read_toml(Path(__file__).with_name("published.toml"))
-    own = [task for path in sorted(Path(__file__).parent.iterdir()) for task in _tasks_of(path)]
+    published = Path(__file__).with_name("published.toml")
+    values = read_toml(published)
+    own = [*held_out.TASKS, *hellaswag.TASKS, *lambada.TASKS]
+    own += [
+        task
+        for path in sorted(published.parent.glob("*.toml"))
+        if path != published
+        for task in read_task_file(path)
+    ]
     for task in own:
         values_of = values.get(task.protocol, {})
         task.published_set = values_of.pop("set", {})
