@@ -169,12 +169,6 @@ def _stage(
 ) -> Stage:
     """Return the stage of a results folder, whose configuration has the protocols and hashes of own task files."""
     own = {task.protocol: sha256_of(task.file) for task in tasks if task.file and task.protocol not in all_tasks()}
-    protocols = {
-        "tasks": [task.protocol for task in tasks],
-        "protocols": VERSION,
-        "limit": limit,
-        "own_tasks": own,
-    }
     different = {path.resolve(): path for roles in files for path in roles.values()}
     inputs = {"model": model} | {f"data-{number}": path for number, path in enumerate(different.values())}
     inputs |= {} if overlap is None else {"overlap": overlap}

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headwater.errors import DataError
-from headwater.evaluation.data_files import Source, another_format, text_of
+from headwater.evaluation.data_files import Source, read_json_rows, text_of
 from headwater.evaluation.figures import Figure
 from headwater.evaluation.protocols import Answer, Example, Metric, Scored, Task, TaskFile, TaskRequest, numbered
 from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
-from headwater.reading import open_table
 
 Scoring = Literal["last-token", "whole-word"]
 
@@ -93,10 +92,4 @@ class LastWordFile(TaskFile):
         ]
 
     def _passages(self, path: Path) -> list[str]:
-        passages = []
-        for number, row in open_table(path).rows:
-            try:
-                passages.append(text_of(row, self.text).strip())
-            except (KeyError, TypeError) as error:
-                raise another_format(f"{path} row {number:,}", error, f"the column {self.text}") from None
-        return passages
+        return read_json_rows(path, lambda row: text_of(row, self.text).strip(), f"the column {self.text}")

@@ -163,10 +163,6 @@ class Task(ABC):
         """Return the texts that are scored, as their file has them: by default those of the examples."""
         return (example.text for example in examples)
 
-    def settings(self, encoder: RequestEncoder) -> dict[str, Any]:
-        """Return what the protocol's name leaves open, to store with the result: by default its windows."""
-        return {"window": encoder.window, "stride": encoder.stride} if self.in_windows else {}
-
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
         """Return the figures over all examples: by default the mean of each metric with its standard error."""
         return [

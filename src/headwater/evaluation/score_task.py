@@ -129,7 +129,7 @@ def _result(
         published={} if is_other else task.published.get(metric.name, {}),
         chance=task.chance(metric.name, examples),
         higher_is_better=metric.higher_is_better,
-        settings=task.settings(encoder),
+        settings={"window": encoder.window, "stride": encoder.stride} if task.in_windows else {},
     )
 
 
