@@ -1,4 +1,3 @@
-from .ancestry import lineage
 from .files import (
     atomic_path,
     atomic_write,
@@ -22,6 +21,7 @@ from .provenance import (
     folder_files,
     has_manifest,
     identity_of,
+    lineage,
     open_folder,
     read_manifest,
     user_files,

@@ -2,7 +2,8 @@
 
 A stage writes to a temporary name and renames, so that a folder has a complete manifest or does not exist. The
 manifest of a folder that grows for hours (a run) has `complete: false` until its end. The identity of a folder is
-a hash of the names and hashes of its files: folders with the same content have the same identity.
+a hash of the names and hashes of its files: folders with the same content have the same identity. `lineage` traces
+the folders that a folder was made from.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from headwater.errors import FolderError
+from headwater.errors import FolderError, HeadwaterError
 from headwater.reading import check_name, read_json, sha256_of, unpacked_name
+from headwater.storage.remote import is_url
 
 MANIFEST = "headwater.json"
 FORMAT_VERSION = 1
@@ -131,18 +133,11 @@ def read_manifest(folder: Path, kind: str | None = None) -> Manifest:
         raise FolderError(
             f"{folder} has no {MANIFEST}", expected=f"{expected} that a Headwater command wrote", repair=repair
         )
-    return check_manifest(read_json(path), str(path))
-
-
-def check_manifest(content: Any, where: str) -> Manifest:
-    """Return the manifest in a JSON value.
-
-    Raises FolderError naming the file `where` when it was altered or has another format version.
-    """
+    content = read_json(path)
     version = content.get("format_version") if isinstance(content, dict) else None
     if isinstance(version, int) and version != FORMAT_VERSION:
         raise FolderError(
-            f"{where} has format version {version}",
+            f"{path} has format version {version}",
             expected=str(FORMAT_VERSION),
             repair="Open the folder with the version of Headwater that wrote it, or make it again",
         )
@@ -151,13 +146,11 @@ def check_manifest(content: Any, where: str) -> Manifest:
     except ValidationError:
         manifest = None
     if manifest is None or manifest.checksum != _checksum(manifest):
-        raise FolderError(f"{where} was cut short or altered", repair="Make the folder again")
+        raise FolderError(f"{path} was cut short or altered", repair="Make the folder again")
     for name in manifest.files:
-        path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts or PureWindowsPath(name).drive or "\\" in name:
-            raise FolderError(
-                f"{where} names a file outside of its folder: {name}", repair="Do not use the folder"
-            )
+        inner = PurePosixPath(name)
+        if inner.is_absolute() or ".." in inner.parts or PureWindowsPath(name).drive or "\\" in name:
+            raise FolderError(f"{path} names a file outside of its folder: {name}", repair="Do not use the folder")
     return manifest
 
 
@@ -303,3 +296,50 @@ def package_versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return versions
+
+
+def lineage(folder: Path, *, known: dict[str, str] | None = None) -> dict[str, Any]:
+    """Return the chain from a folder back to its first inputs, as nested dictionaries.
+
+    Keys: role, path, kind, identity, state ("complete", "incomplete", "changed", "gone", "source", "remote"),
+    command, commands (more than one for a run whose length was changed), seed, inputs. "changed" marks an input
+    that is no longer what the folder was made from, "remote" a URL, which is not checked. known: the identities of
+    sources that were hashed already, which is filled; each source is hashed once.
+    """
+    manifest = read_manifest(folder)
+    entry = Input(role="", path=str(folder), kind=manifest.kind, identity=manifest.identity)
+    return _lineage(entry, folder, set(), {} if known is None else known)
+
+
+def _lineage(entry: Input, path: Path, above: set[Path], known: dict[str, str]) -> dict[str, Any]:
+    """Return the chain of one input, which is at `path`."""
+    node: dict[str, Any] = {**entry.to_dict(), "path": str(path), "inputs": []}
+    if is_url(entry.path):
+        return node | {"path": entry.path, "state": "remote"}
+    if path.resolve() in above or not path.exists():
+        return node | {"state": "gone"}
+    try:
+        manifest = read_manifest(path) if has_manifest(path) else None
+        key = f"{path.resolve()} {entry.suffixes}"
+        if manifest is None and key not in known:
+            known[key] = identity_of(path, entry.suffixes)[1]
+        identity = known[key] if manifest is None else manifest.identity
+    except HeadwaterError:  # damaged, or altered against its own folder's manifest
+        return node | {"state": "changed"}
+    if manifest is None:
+        return node | {"state": "source" if identity == entry.identity else "changed"}
+    state = "complete" if manifest.complete else "incomplete"
+    above = above | {path.resolve()}
+    return node | {
+        "state": state if identity == entry.identity else "changed",
+        "command": manifest.command,
+        "commands": [*_earlier_commands(manifest), manifest.command],
+        "seed": manifest.seed,
+        "inputs": [_lineage(inner, inner.path_from(path), above, known) for inner in manifest.inputs],
+    }
+
+
+def _earlier_commands(manifest: Manifest) -> list[str]:
+    """Return the commands before the last one that changed the length of a run, each with its end."""
+    changes = [change for change in manifest.config.get("changes", []) if "command" in change]
+    return [f"{change['command']}  # until update {change['at']:,}" for change in changes]
