@@ -24,7 +24,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from headwater.display import byte_size
 from headwater.errors import FolderError, StorageError
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ def storage_error(path: Path, error: OSError) -> StorageError:
 def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     """Open a binary file that appears at `path`, complete and flushed, if the block ends without an exception.
 
-    A symbolic link is kept, and the file that it links to is replaced. Raises StorageError for a device or a pipe.
+    A symbolic link is kept, and the file that it links to is replaced.
     """
     with atomic_path(path) as made, made.open("wb") as handle:
         yield handle
@@ -114,9 +113,14 @@ def atomic_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
     """Yield where to write a file or folder; it is flushed and renamed to `path` if the block raises no exception.
 
     For writers that need a path, as those of libraries. `folder` is a new folder, a file does not exist yet.
+    Raises StorageError for a device or a pipe, such as /dev/stdout.
     """
     with storage_errors(path):
-        target = replaceable(path)
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise StorageError(
+                f"{path} is a device or a pipe", expected="a file to write", repair="Choose another output path"
+            )
+        target = Path(os.path.realpath(path)) if path.is_symlink() else path
         with new_temporary(target) as temporary:
             made = temporary if folder else temporary / target.name  # a library may replace the file it writes
             yield made
@@ -135,18 +139,6 @@ def use_mode(path: Path, folder: Path) -> None:
     for file in (path, *path.rglob("*")) if path.is_dir() else (path,):
         if file.is_file() and not file.is_symlink() and file.stat().st_mode & 0o666 != mode:
             file.chmod(mode)
-
-
-def replaceable(path: Path) -> Path:
-    """Return the file that a rename to `path` may replace: `path`, with a symbolic link resolved.
-
-    Raises StorageError for a device or a pipe, such as /dev/stdout.
-    """
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise StorageError(
-            f"{path} is a device or a pipe", expected="a file to write", repair="Choose another output path"
-        )
-    return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 @contextmanager
@@ -303,15 +295,3 @@ def require_renames(path: Path) -> None:
                 expected="a file system that can rename a folder",
                 repair="Choose another --out",
             ) from error
-
-
-def require_space(path: Path, size: int) -> None:
-    """Raise StorageError if fewer than `size` bytes are free where `path` is or will be."""
-    parent = next(folder for folder in (path, *path.absolute().parents) if folder.is_dir())
-    free = shutil.disk_usage(parent).free
-    if free < size:
-        raise StorageError(
-            f"{parent} has {byte_size(free)} free",
-            expected=f"{byte_size(size)} for {path}",
-            repair="Free some space, or choose another --out",
-        )
