@@ -164,7 +164,7 @@ def test_original_ids_are_the_references_on_novels(original: Tokenizer, data: Pa
 def agree(tokenizer: Tokenizer, engine: GigatokenEngine, texts: list[str]) -> bool:
     """Return whether the library and gigatoken give the same ids and offsets."""
     expected = tokenizer._codec.encode_array(texts, frozenset())
-    return all(map(np.array_equal, expected, engine.encode([text.encode() for text in texts])))
+    return all(map(np.array_equal, expected, engine.encode(texts)))
 
 
 def borders() -> Iterator[str]:
@@ -200,7 +200,12 @@ def test_gigatoken_gives_the_librarys_ids(
     assert all(agree(tokenizer, engine, [text]) for text in texts)
     expected = tokenizer.encode_array(texts)
     monkeypatch.setattr(gpt2, "_LONG", 5)
-    assert all(map(np.array_equal, Tokenizer(tokenizer.vocabulary).encode_array(texts), expected))
+    fresh = Tokenizer(tokenizer.vocabulary)
+    assert all(map(np.array_equal, fresh.encode_array(texts), expected))
+    halves, whole = ["a river", "\ud83d\ude00 ran"], ["a river", "\U0001f600 ran"]
+    assert all(map(np.array_equal, fresh.encode_array(halves), fresh.encode_array(whole)))
+    with pytest.raises(DataError, match="text 2 of 2 has the lone surrogate"):
+        fresh.encode_array(["a river", "\ud83d ran"])
 
 
 @pytest.mark.parametrize("release", ["0.11.0", None])
@@ -249,7 +254,7 @@ def test_threads_take_turns_with_an_engine_of_one_caller(small: Tokenizer) -> No
     real, taken = engine._tokenizer, threading.Lock()
 
     class Exclusive:
-        def encode(self, text: bytes) -> Any:
+        def encode(self, text: str) -> Any:
             if not taken.acquire(blocking=False):
                 raise RuntimeError("Already borrowed")
             try:
@@ -261,5 +266,5 @@ def test_threads_take_turns_with_an_engine_of_one_caller(small: Tokenizer) -> No
 
     engine._tokenizer = Exclusive()
     with ThreadPoolExecutor(8) as pool:
-        ids = list(pool.map(lambda _: engine.encode([b"the river"])[0].tolist(), range(100)))
+        ids = list(pool.map(lambda _: engine.encode(["the river"])[0].tolist(), range(100)))
     assert ids == [small.encode("the river")] * 100

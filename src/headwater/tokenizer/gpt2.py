@@ -49,10 +49,9 @@ class ByteLevelCodec(LibraryCodec):
             names = self.names(allowed)
             if not any(name in text for name in names for text in texts):
                 try:
-                    encoded = [text.encode() for text in texts]
-                except UnicodeEncodeError:  # surrogates, which take a search of every text to find
-                    encoded = [text.encode() for text in as_unicode(texts)]
-                return engine.encode(encoded)
+                    return engine.encode(texts)
+                except TypeError:  # surrogates, which take a search of every text to find
+                    return engine.encode(as_unicode(texts))
         elif engine is not None:
             before, self._slow = self._slow, self._slow + size
             if before < _MANY <= self._slow:
@@ -96,8 +95,11 @@ class GigatokenEngine:
         self._tokenizer: Any = Tokenizer(load_hf_json(tokenizer_json(vocabulary, specials=False)))
         self._lock = threading.Lock()
 
-    def encode(self, texts: Sequence[bytes]) -> Encoded:
-        """Return the ids of all texts and len(texts) + 1 offsets; special tokens are plain text."""
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """Return the ids of all texts and len(texts) + 1 offsets; special tokens are plain text.
+
+        Raises TypeError for a text with surrogates.
+        """
         if len(texts) == 1:
             with self._lock:
                 ids = np.asarray(self._tokenizer.encode(texts[0]), np.uint32)
