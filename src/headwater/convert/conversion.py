@@ -7,7 +7,6 @@ rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 WeightFormat = Literal["f32", "bf16", "f16", "q8_0"]
 _FOLDER_DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
-_GGUF = ("f32", "f16", "q8_0")
 _VOCABULARIES = ("vocab.json", "encoder.json", "encoder_bpe_40000.json")
 # What other programs write models to; Headwater writes a folder or GGUF.
 _FILES = (".bin", ".ckpt", ".h5", ".npz", ".onnx", ".pt", ".pth", ".safetensors", ".zip")
@@ -36,9 +34,7 @@ _CARRIED = {
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.json", "merges.txt", "vocab.txt", "meta.pkl", "pytorch_model.bin", "pytorch_model.bin.index.json"),
 }
-_GENERATION = {
-    *("bos_token_id", "eos_token_id", "pad_token_id", "transformers_version", "_from_model_config"),
-}
+_GENERATION = {"bos_token_id", "eos_token_id", "pad_token_id", "transformers_version", "_from_model_config"}
 _ORIGINAL_ROWS = {40_478: "gpt1", 50_257: "gpt2"}
 
 
@@ -59,13 +55,25 @@ def convert(
     model, MismatchError for a tokenizer that is not the source's.
     """
     gguf = destination.suffix == ".gguf"
+    allowed = ("f32", "f16", "q8_0") if gguf else tuple(_FOLDER_DTYPES)
     precision = precision or ("f16" if gguf else "f32")
-    _require_writable(destination, precision, _GGUF if gguf else tuple(_FOLDER_DTYPES))
+    if destination.suffix.lower() in _FILES and not destination.is_dir():
+        raise UsageError(
+            f"{destination} is the name of a file", expected="a folder to write, or a file that ends in .gguf"
+        )
+    if precision not in allowed:
+        target = "GGUF" if gguf else "a folder"
+        raise UsageError(f"{target} is not written in {precision}", expected=", ".join(allowed))
     source = shipped.resolve(source)
     kind, weights_folder = _recognise(source)
     progress.start("reading the model")
     heads_for_tasks: list[str] = []
-    model = _read(kind, weights_folder, heads_for_tasks)
+    if kind == "openai-gpt1":
+        model = openai.read_gpt1(weights_folder)
+    elif kind == "openai-gpt2":
+        model = openai.read_gpt2(weights_folder)
+    else:
+        model = load_model(weights_folder, unused=heads_for_tasks)
     its_tokenizer = _find_tokenizer(tokenizer, weights_folder, model, progress, download=download)
     if gguf:
         from headwater.convert.gguf import write_gguf
@@ -96,17 +104,6 @@ def convert(
     }
 
 
-def _require_writable(destination: Path, precision: WeightFormat, allowed: Sequence[str]) -> None:
-    """Raise UsageError for the name of another program's file, or a precision that is not `allowed` there."""
-    if destination.suffix.lower() in _FILES and not destination.is_dir():
-        raise UsageError(
-            f"{destination} is the name of a file", expected="a folder to write, or a file that ends in .gguf"
-        )
-    if precision not in allowed:
-        target = "GGUF" if destination.suffix == ".gguf" else "a folder"
-        raise UsageError(f"{target} is not written in {precision}", expected=", ".join(allowed))
-
-
 def _recognise(source: Path) -> tuple[str, Path]:
     """Return the kind of the source, and the folder of its weights."""
     if (single := shipped.model_file(source)) is not None:
@@ -131,40 +128,32 @@ def _recognise(source: Path) -> tuple[str, Path]:
     )
 
 
-def _read(kind: str, folder: Path, unused: list[str]) -> Model:
-    if kind == "openai-gpt1":
-        return openai.read_gpt1(folder)
-    if kind == "openai-gpt2":
-        return openai.read_gpt2(folder)
-    return load_model(folder, unused=unused)
-
-
 def _left_out(kind: str, source: Path, tokenizer: Tokenizer | None, gguf: bool) -> list[str]:
     """Return what a model's file or folder has that the converted one does not, by name."""
-    flags = ("single_word", "lstrip", "rstrip") if gguf and tokenizer else ()  # the format has no place for them
-    added = tokenizer.vocabulary.added if tokenizer else []
-    dropped = [f"{flag} of {token.content}" for token in added for flag in flags if getattr(token, flag)]
-    return _left_of_source(kind, source, tokenizer) + dropped
-
-
-def _left_of_source(kind: str, source: Path, tokenizer: Tokenizer | None) -> list[str]:
-    if kind.startswith("openai"):
-        return []
+    left: list[str] = []
     if kind == "nanogpt":
-        return ["the optimizer's state"]
-    left = [
-        path.name
-        for path in sorted(source.iterdir())
-        if path.name not in _CARRIED and path.suffix != ".safetensors" and not path.name.startswith(".")
-    ]
-    generation = read_object(source / "generation_config.json").keys() - _GENERATION
-    left += [f"{key} of generation_config.json" for key in sorted(generation)]
-    if read_object(source / "tokenizer_config.json").get("chat_template"):
-        left.append("chat_template of tokenizer_config.json")
-    step = read_object(source / "tokenizer.json").get("post_processor")
-    if isinstance(step, dict) and step.get("type") != "ByteLevel" and tokenizer and tokenizer.kind != "foreign":
-        left.append("post_processor of tokenizer.json")
-    return left
+        left.append("the optimizer's state")
+    elif kind == "huggingface":
+        left += [
+            path.name
+            for path in sorted(source.iterdir())
+            if path.name not in _CARRIED and path.suffix != ".safetensors" and not path.name.startswith(".")
+        ]
+        generation = read_object(source / "generation_config.json").keys() - _GENERATION
+        left += [f"{key} of generation_config.json" for key in sorted(generation)]
+        if read_object(source / "tokenizer_config.json").get("chat_template"):
+            left.append("chat_template of tokenizer_config.json")
+        step = read_object(source / "tokenizer.json").get("post_processor")
+        if (
+            isinstance(step, dict)
+            and step.get("type") != "ByteLevel"
+            and tokenizer
+            and tokenizer.kind != "foreign"
+        ):
+            left.append("post_processor of tokenizer.json")
+    flags = ("single_word", "lstrip", "rstrip") if gguf and tokenizer else ()  # the format has no place for them
+    added = tokenizer.vocabulary.added if tokenizer else ()
+    return left + [f"{flag} of {token.content}" for token in added for flag in flags if getattr(token, flag)]
 
 
 def _find_tokenizer(

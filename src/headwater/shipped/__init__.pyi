@@ -6,6 +6,7 @@ from .catalogue import (
     folder_of,
     hub_name,
     is_shadowed,
+    model_file,
     name_of,
     names,
     not_a_model,
@@ -14,7 +15,6 @@ from .catalogue import (
     resolve,
     split_name,
 )
-from .model_files import model_file, refuse_pointer
 from .runs import find_checkpoint, list_checkpoints, step_of
 
 __all__ = [
@@ -32,7 +32,6 @@ __all__ = [
     "names",
     "not_a_model",
     "origin_of",
-    "refuse_pointer",
     "replace_hub_name",
     "resolve",
     "split_name",

@@ -1,4 +1,4 @@
-"""What the name of a model means: a folder here, a model that ships, a run, a hub name or an encoder."""
+"""What the name of a model means: a folder here, a model that ships, a run, a hub name, an encoder or a file."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from headwater.shipped.runs import CONFIG, find_checkpoint
 FOLDER = Path(__file__).parent
 DEFAULT = "gpt2-mini"  # the model of `generate` and `serve` if none is named
 STARTS = (DEFAULT, "gpt2-mini-ko")  # the models that quickstart may continue from, by the language of the text
+_PICKLED = (".pt", ".pth", ".ckpt", ".bin")
 # What the cards say about the text of a shipped model.
 TRAINED_ON = "free text"
 _IN_CACHE = re.compile("/models--([^/]+?)--([^/]+)/snapshots/[^/]+$")  # the layout of huggingface_hub
@@ -78,6 +79,14 @@ def origin_of(path: str | Path) -> str | None:
     if folder.parent != FOLDER.resolve() or folder.name not in names():
         return None
     return f"ships with Headwater, trained on {TRAINED_ON}: its README.md has the text, the recipe and the scores"
+
+
+def model_file(path: Path) -> Path | None:
+    """Return the file that is a whole model: `path` itself, or `ckpt.pt` in a folder of nanoGPT."""
+    if path.is_file() and path.suffix.lower() in _PICKLED:
+        return path
+    checkpoint = path / "ckpt.pt"
+    return checkpoint if checkpoint.is_file() and not (path / CONFIG).is_file() else None
 
 
 def split_name(model: str) -> tuple[str | None, str]:

@@ -25,7 +25,6 @@ from torch import Tensor
 
 from headwater.errors import DataError, FolderError, MismatchError
 from headwater.reading import check_name, read_json
-from headwater.shipped import refuse_pointer
 from headwater.storage import atomic_path
 
 WEIGHTS = "model.safetensors"
@@ -36,6 +35,7 @@ INDEX = "model.safetensors.index.json"
 CHECKPOINT_RECORD = "state.json"
 # torch's message about a name that the file would import.
 _GLOBAL = re.compile(r"(?:Unsupported global|GLOBAL|class) [`'\"]?([\w.]+)")
+_POINTER = b"version https://git-lfs.github.com/spec/"  # the text that Git LFS leaves in place of a large file
 _CHECKPOINT = "state.safetensors"
 WEIGHT = "weight."  # begins the names of the weights in a checkpoint
 _DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -158,7 +158,7 @@ def _shards(index: Path) -> list[Path]:
 
 def _open_file(path: Path) -> dict[str, StoredTensor]:
     """Return each tensor of a safetensors file or of torch.save's; raise FolderError for a damaged one."""
-    refuse_pointer(path)
+    _refuse_pointer(path)
     if path.suffix != ".safetensors":
         content = read_pickled(path)
         if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
@@ -177,9 +177,18 @@ def _damaged(path: Path, how: str) -> FolderError:
     return FolderError(f"{path} is cut short or damaged: {how}", repair="Copy it or make it again")
 
 
+def _refuse_pointer(path: Path) -> None:
+    with path.open("rb") as handle:
+        if handle.read(len(_POINTER)) == _POINTER:
+            raise FolderError(
+                f"{path} is a Git LFS pointer, not the weights: the repository was cloned without its large files",
+                repair="In the repository: git lfs pull; or download the file itself",
+            )
+
+
 def read_pickled(path: Path) -> Any:
     """Return what `torch.save` wrote to a file; raise FolderError for a file that needs more than data."""
-    refuse_pointer(path)
+    _refuse_pointer(path)
     try:
         # Files of torch before 1.6 are not zip files, and cannot be mapped.
         return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
