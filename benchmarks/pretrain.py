@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 import llm_c
 import torch
 from peak import device_of, peak_megabytes
+from torch.utils.benchmark import Timer
 
 
 class Case(NamedTuple):
@@ -190,9 +191,17 @@ def flops_a_token(case: Case) -> int:
     return 6 * weights + 12 * case.layers * case.width * case.context
 
 
-def compare(name: str, precision: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    from headwater.training import matmul_rate
+def matmul_rate(dtype: torch.dtype) -> float:
+    """Return the operations per second of matmuls, the upper bound of training."""
+    from headwater.model import default_backend
 
+    size = 1_024 if DEVICE.type == "cpu" else 8_192
+    names = {"x": torch.ones(size, size, dtype=dtype, device=DEVICE), "linear": default_backend().linear}
+    timer = Timer("linear(x, x)", globals=names, num_threads=torch.get_num_threads())
+    return 2 * size**3 / timer.timeit(10).mean
+
+
+def compare(name: str, precision: str, arguments: argparse.Namespace) -> dict[str, Any]:
     case = CASES[name]
     absent = set() if arguments.nanogpt and not case.masked else {"nanogpt", "nanogpt-compiled"}
     if reason := llm_c.absence(arguments.llmc, precision, case.layers):
@@ -211,7 +220,7 @@ def compare(name: str, precision: str, arguments: argparse.Namespace) -> dict[st
                 print(f"{system} failed: {output.stderr.strip().splitlines()[-1]}", file=sys.stderr)
                 continue
             rounds[system].append(json.loads(output.stdout.splitlines()[-1]))
-    rate = matmul_rate(torch.bfloat16 if precision == "bf16" else torch.float32, DEVICE)
+    rate = matmul_rate(torch.bfloat16 if precision == "bf16" else torch.float32)
     result: dict[str, Any] = {"case": name, "precision": precision, "matmul_rate": rate, "systems": {}}
     ours = [r["tokens_per_second"] for r in rounds["headwater"]]
     for system, found in rounds.items():

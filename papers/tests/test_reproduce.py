@@ -293,7 +293,7 @@ def test_a_scale_that_does_not_fit_is_refused_first(
 def test_the_time_of_a_model_follows_from_its_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     scale = load_scale("mini")
     rates = {torch.bfloat16: 2e11, torch.float32: 1e11}
-    monkeypatch.setattr("headwater.training.matmul_rate", lambda dtype, device: rates[dtype])
+    monkeypatch.setattr("headwater_papers.scale.matmul_rate", lambda dtype, device: rates[dtype])
     for name, dtype in {"gpt1": torch.bfloat16, "lstm": torch.float32}.items():
         minutes = cost_of(scale, [name]).flops / rates[dtype] / 0.4 / 60
         assert f"about {minutes:,.0f} minutes" in check_machine(scale, [name], "cpu")

@@ -11,10 +11,11 @@ from typing import cast
 import numpy as np
 import pytest
 
+from headwater.model import build_model, preset
 from headwater_papers import reproduce
 from headwater_papers.experiments import EXPERIMENTS
 from headwater_papers.laboratory import Laboratory
-from headwater_papers.scale import Scale, load_scale
+from headwater_papers.scale import Scale, load_scale, training_flops
 from headwater_papers.scaling import Law, ScalingRun, fit, names, resampled, scaling_run, undetermined
 
 TRUE = Law(0.08, 1e14, 0.11, 3e13)
@@ -119,3 +120,19 @@ def test_short_runs_become_a_law_with_budgets(tmp_path: Path, sample_text: str) 
     found = json.loads((tmp_path / "out" / "scaling" / "results.json").read_text())
     assert len(found["rows"]) == len(models) + len(Law._fields)
     assert "1 day" in (tmp_path / "out" / "scaling" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["gpt1", "gpt2-small", "lstm"])
+def test_operations_are_counted_from_the_weights_there_are(name: str) -> None:
+    config = preset(name)
+    model = build_model(config, device="meta")
+    inner = [p for place, p in model.named_parameters() if not place.startswith(("tokens", "positions"))]
+    weights = sum(p.numel() for p in inner if p.dim() > 1) + config.vocabulary * config.width
+    attention = 0 if name == "lstm" else 12 * config.layers * config.width * config.context
+    assert training_flops(config) == 6 * weights + attention
+
+
+def test_a_masked_model_predicts_only_the_masked_tokens() -> None:
+    causal, masked = preset("gpt1-nano"), preset("bert-nano")
+    spared = 0.85 * 6 * causal.vocabulary * causal.width
+    assert training_flops(causal) - training_flops(masked) == pytest.approx(spared, abs=1)

@@ -252,19 +252,49 @@ def tokens_read(scale: Scale, name: str) -> int:
     return recipe.steps * recipe.batch_size * recipe.window
 
 
+def training_flops(shape: ModelConfig) -> int:
+    """Return the floating-point operations of forward and backward pass, per token of a window of the context.
+
+    6 for every weight of a matmul (2 forward, 4 backward), and 12 · layers · width · context for attention's two
+    matmuls over the whole square, as usual (PaLM, Chowdhery et al. 2022, appendix B); a causal kernel computes
+    half of that. The output matrix is used once for each predicted token; a model of two directions predicts it
+    twice.
+    """
+    from headwater.model import build_model
+    from headwater.pretraining import CHOSEN
+
+    outer = ("tokens.", "positions.", "segments.", "output.", "output_transform.")
+    named = build_model(shape, device="meta").named_parameters()
+    inner = sum(p.numel() for name, p in named if p.dim() > 1 and not name.startswith(outer))
+    attention = 0 if shape.is_recurrent else 12 * shape.layers * shape.width * shape.context
+    predictions = CHOSEN if shape.is_masked else shape.output_width // shape.width
+    return round(6 * (inner + predictions * shape.vocabulary * shape.width)) + attention
+
+
+def matmul_rate(dtype: torch.dtype, device: torch.device) -> float:
+    """Return the floating-point operations per second of this device's matmuls, measured."""
+    import torch
+    from torch.utils.benchmark import Timer
+
+    from headwater.model import default_backend
+
+    size = 1_024 if device.type == "cpu" else 8_192  # large enough to hide the launch on a device
+    names = {"x": torch.ones(size, size, dtype=dtype, device=device), "linear": default_backend().linear}
+    timer = Timer("linear(x, x)", globals=names, num_threads=torch.get_num_threads())
+    return 2 * size**3 / timer.timeit(10).mean
+
+
 def cost_of(scale: Scale, models: Sequence[str]) -> Cost:
     """Return the cost of pre-training `models` once a seed.
 
     The number of tokens of a recipe in epochs is unknown before its text is packed, so scales have `steps`.
     """
-    from headwater.pretraining import training_flops_per_token
-
     flops, tokens, largest = 0.0, 0, ("", 0)
     for name in models:
         shape = shape_of(scale, name)
         read = tokens_read(scale, name) * len(scale.seeds)
         tokens += read
-        flops += read * training_flops_per_token(shape, shape.context)
+        flops += read * training_flops(shape)
         parameters = shape.parameter_count
         if parameters > largest[1]:
             largest = (name, parameters)
@@ -277,7 +307,6 @@ def check_machine(scale: Scale, models: Sequence[str], device: str = "auto") -> 
     The time is that of pre-training; fine-tuning and scores take more.
     """
     from headwater.device import available_memory, choose_device
-    from headwater.training import matmul_rate
 
     cost = cost_of(scale, models)
     if not models:
@@ -305,7 +334,7 @@ def check_machine(scale: Scale, models: Sequence[str], device: str = "auto") -> 
             expected=f"at most {scale.most_hours:g} hours",
             repair="Use a GPU, or --scale mini; to run it anyway, --set most_hours=HOURS",
         )
-    return f"pre-training takes {cost.text()}; about {60 * hours:,.0f} minutes on this machine when it is quiet"
+    return f"pre-training takes {cost.text()}; about {60 * hours:,.0f} minutes on this machine"
 
 
 def _dtype(scale: Scale, model: str) -> torch.dtype:

@@ -18,11 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headwater.pretraining import training_flops_per_token
 from headwater_papers.claims import CLAIMS, judge
 from headwater_papers.experiment import Experiment, Findings, Row
 from headwater_papers.laboratory import Laboratory
-from headwater_papers.scale import GPU_RATE, Scale, shape_of
+from headwater_papers.scale import GPU_RATE, Scale, shape_of, training_flops
 from headwater_papers.setup import describe_text
 from headwater_papers.statistics import Measured
 
@@ -190,7 +189,7 @@ def scaling_run(laboratory: Laboratory, name: str, seed: int) -> ScalingRun:
     """Train a model of the scale, and return its size, tokens and loss."""
     lines = laboratory.curve(name, seed)
     shape = shape_of(laboratory.scale, name)
-    size = training_flops_per_token(shape, shape.context) / 6
+    size = training_flops(shape) / 6
     speed = statistics.median(line["tokens_per_second"] for line in lines)
     last = [line["validation_loss"] for line in lines if "validation_loss" in line][-1]
     return ScalingRun(name, size, lines[-1]["tokens"], last, 6 * size * speed)

@@ -9,11 +9,11 @@ from headwater.corpus import statistics
 from headwater.display import counted
 from headwater.finetuning import FinetuneConfig
 from headwater.model import load_config
-from headwater.pretraining import PretrainConfig, training_flops_per_token
+from headwater.pretraining import PretrainConfig
 from headwater.storage import open_folder
 from headwater_papers.labelled import FULL, VARIANTS, describe_rows
 from headwater_papers.laboratory import Laboratory
-from headwater_papers.scale import Cost, Rows, Scale, shape_of, tokens_read
+from headwater_papers.scale import Cost, Rows, Scale, shape_of, tokens_read, training_flops
 from headwater_papers.task_sets import BY_NAME
 
 Lines = list[tuple[str, str]]
@@ -135,7 +135,7 @@ def describe_work(scale: Scale, pieces: Iterable[tuple[str, str]], pretraining: 
         shape = shape_of(scale, models.get(name.partition(",")[0], FULL.model))
         epochs = settings.epochs_for(rows)
         sequences = rows * epochs * _SEQUENCES.get(BY_NAME[benchmark].task, 1)
-        flops += sequences * shape.context * training_flops_per_token(shape, shape.context)
+        flops += sequences * shape.context * training_flops(shape)
     if not tuned:
         return f"the work: {work}"
     cost = f"{flops:.1e} floating-point operations"

@@ -1,4 +1,3 @@
-from .cost import training_flops_per_token
 from .forecasting import forecast, seconds_per_update
 from .masking import CHOSEN
 from .objectives import l1, masked
@@ -28,5 +27,4 @@ __all__ = [
     "seconds_per_update",
     "shard_paths",
     "tokenizer_of",
-    "training_flops_per_token",
 ]

@@ -1,9 +1,4 @@
-"""Estimate the cost of a run from its model: operations and memory.
-
-Floating-point operations per token: 6 for every weight of a matmul (2 forward, 4 backward), and 12 · layers ·
-width · context for attention's two matmuls over the whole square, as usual (PaLM, Chowdhery et al. 2022,
-appendix B); a causal kernel computes half of that. The output matrix is used once for each predicted token.
-"""
+"""Estimate the memory of a run from its model."""
 
 from __future__ import annotations
 
@@ -16,8 +11,7 @@ from torch import Tensor
 from headwater.device import available_memory
 from headwater.display import byte_size
 from headwater.errors import UsageError
-from headwater.model import ModelConfig, build_model, workspace_bytes
-from headwater.pretraining.masking import CHOSEN
+from headwater.model import ModelConfig, workspace_bytes
 from headwater.training import Ranks, Trainer
 
 
@@ -93,22 +87,6 @@ def state_bytes(parameters: int, ranks: Ranks, *, sharded: bool, dtype: torch.dt
     checkpoint = _SAVED if ranks.device.type != "cuda" and (sharded or ranks.is_first) else 0
     each = dtype.itemsize + master + 8 + gradients + checkpoint
     return each * (parameters // (ranks.count if sharded else 1))
-
-
-def training_flops_per_token(config: ModelConfig, context: int) -> int:
-    """Return the floating-point operations of forward and backward pass, per token of a window of `context`."""
-    width = config.width
-    attention = 0 if config.is_recurrent else 12 * config.layers * width * context
-    # For each token that is read; a model of two directions predicts it twice.
-    predictions = CHOSEN if config.is_masked else config.output_width // width
-    return round(6 * (inner_weights(config) + predictions * config.vocabulary * width)) + attention
-
-
-def inner_weights(config: ModelConfig) -> int:
-    """Return the number of matrix entries between the embeddings and the head."""
-    model = build_model(config, device="meta")
-    outer = ("tokens.", "positions.", "segments.", "output.", "output_transform.")
-    return sum(p.numel() for name, p in model.named_parameters() if p.dim() > 1 and not name.startswith(outer))
 
 
 def estimate_memory(trainer: Trainer, batch: Any, sequences: int) -> Memory:

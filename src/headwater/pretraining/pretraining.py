@@ -22,7 +22,6 @@ from headwater import shipped
 from headwater.display import byte_size, counted
 from headwater.errors import FolderError, UsageError, resumable
 from headwater.model import IGNORE, build_model, load_model, save_description, save_model
-from headwater.pretraining.cost import training_flops_per_token
 from headwater.pretraining.masking import Masking
 from headwater.pretraining.objectives import l1, masked
 from headwater.pretraining.recipe import (
@@ -225,7 +224,6 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path | None, ranks: Ran
         out=out,
         name="pre-training",
         progress=progress,
-        flops_per_token=training_flops_per_token(config.architecture, config.window),
         describe=describe,
         identity="" if out is None else _identity(out),
         highest_loss=math.log(config.architecture.vocabulary) + _DIVERGED,

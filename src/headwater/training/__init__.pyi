@@ -2,7 +2,6 @@ from .compile import compile_blocks
 from .config import AdamForm, TrainConfig, TrainingPrecision
 from .journal import read_journal
 from .loop import CHECKPOINTS, OnUpdate, Run, diverged
-from .machine import matmul_rate
 from .parallel import Ranks, process_group
 from .schedule import Schedule, transfer_rate
 from .state import BatchSource, Measurement
@@ -24,7 +23,6 @@ __all__ = [
     "compile_blocks",
     "compute_dtype",
     "diverged",
-    "matmul_rate",
     "process_group",
     "read_journal",
     "resolve_precision",

@@ -27,7 +27,6 @@ from headwater.training.checkpoint import Checkpoints
 from headwater.training.compile import arithmetic, compile_blocks
 from headwater.training.config import TrainConfig
 from headwater.training.journal import Journal, open_tracker, read_journal
-from headwater.training.machine import matmul_rate
 from headwater.training.parallel import is_out_of_memory, out_of_memory
 from headwater.training.state import BatchSource, Measurement, ReadAhead, TrainingState
 from headwater.training.trainer import SUSPECTS, Trainer, UpdateResult
@@ -49,11 +48,10 @@ class Run:
 
     validate: measures the current weights, always on the same data. measured_after: the updates to validate after,
     besides the last one; None is every `validate_every`. patience: stop after so many validations without a better
-    one. flops_per_token: None omits the utilization from the journal. dynamic: see `compile_blocks`. more_figures:
-    called after every update, returns further figures for the journal. describe: writes into a checkpoint what
-    makes it a model folder. identity: recorded by checkpoints and trackers; a checkpoint with another one in the
-    run's folder is refused. highest_loss: the run ends as diverged after DIVERGED_UPDATES updates in a row above
-    it; None does not check.
+    one. dynamic: see `compile_blocks`. more_figures: called after every update, returns further figures for the
+    journal. describe: writes into a checkpoint what makes it a model folder. identity: recorded by checkpoints and
+    trackers; a checkpoint with another one in the run's folder is refused. highest_loss: the run ends as diverged
+    after DIVERGED_UPDATES updates in a row above it; None does not check.
     """
 
     trainer: Trainer
@@ -63,7 +61,6 @@ class Run:
     out: Path | None = None
     name: str = "training"
     progress: Progress = SILENT
-    flops_per_token: float | None = None
     dynamic: bool | None = None
     measured_after: Container[int] | None = None
     patience: int | None = None
@@ -224,19 +221,16 @@ class Run:
         for name, value in {"loss": result.loss, **result.logged}.items():
             state.sums[name] = state.sums.get(name, 0.0) + value
         state.summed += 1
-        line = {
+        return {
             "step": self.trainer.step,
             "tokens": state.tokens,
             "loss": result.loss,
             "learning_rate": result.learning_rate,
             "gradient_norm": result.gradient_norm,
             "tokens_per_second": tokens / took,
+            "seconds": state.seconds,
+            **result.logged,
         }
-        if self.flops_per_token is not None:
-            trainer = self.trainer
-            rate = matmul_rate(trainer.matrix_dtype, trainer.ranks.device) * trainer.ranks.count
-            line["flops_utilization"] = self.flops_per_token * tokens / took / rate
-        return line | {"seconds": state.seconds, **result.logged}
 
     def _validate_if_due(self, line: dict[str, Any]) -> bool:
         """Add the figures of a validation, if one is due, to the line; return whether a checkpoint is due.
