@@ -71,7 +71,7 @@ def headwater_step(case: Case, precision: str, _: str, backend: Any = None) -> C
     from headwater.cli import prepare
     from headwater.model import ModelConfig, build_model, preset
     from headwater.pretraining import TokenBatch, l1, masked
-    from headwater.training import Ranks, TrainConfig, Trainer, compile_blocks
+    from headwater.training import Ranks, TrainConfig, Trainer
 
     prepare()  # as the command line does
     shape = dict(zip(("layers", "width", "heads", "context"), case[:4], strict=True)) | {
@@ -83,7 +83,7 @@ def headwater_step(case: Case, precision: str, _: str, backend: Any = None) -> C
     trainer = Trainer(model, masked if case.masked else l1, settings, ranks=ranks, backend=backend)
     ids, targets = batch_of(case)
     batch = TokenBatch(ids, targets, (targets >= 0).float() / (targets >= 0).sum())
-    compile_blocks(trainer, [batch], "auto", lambda note: print(note, file=sys.stderr))
+    trainer.compile_blocks(batch, "auto", lambda note: print(note, file=sys.stderr))
     return lambda: trainer.update([batch]).loss
 
 
@@ -245,8 +245,6 @@ def switch_off(name: str, precision: str, arguments: argparse.Namespace) -> dict
     changes = {
         "default": chosen,
         "native kernels off": replace(chosen, native=False),
-        "attention fused": replace(chosen, attention="fused"),
-        "attention in blocks": replace(chosen, attention="blocks"),
         "matmul torch": replace(chosen, matmul="torch"),
         "matmul onednn": replace(chosen, matmul="onednn"),
         "all in torch": Backend(),

@@ -15,7 +15,8 @@ from headwater.finetuning.model.batches import inference_batches
 from headwater.finetuning.model.objective import l3
 from headwater.model import IGNORE, build_model, preset
 from headwater.pretraining import TokenBatch, l1, masked
-from headwater.training import TrainConfig, Trainer, compile, compile_blocks
+from headwater.training import TrainConfig, Trainer
+from headwater.training import trainer as trainer_module
 
 DELIMITER = 5
 SMALL: dict[str, Any] = {"vocabulary": 61, "context": 12, "width": 32}
@@ -41,7 +42,7 @@ SMALL: dict[str, Any] = {"vocabulary": 61, "context": 12, "width": 32}
     ],
 )
 def test_one_graph_serves_every_block(monkeypatch: pytest.MonkeyPatch, name: str, precision: Any) -> None:
-    monkeypatch.setattr(compile, "_COMPILER", "aot_eager")
+    monkeypatch.setattr(trainer_module, "_COMPILER", "aot_eager")
     torch._dynamo.reset()
     counters.clear()
     width = {} if name.startswith("lstm") else {"heads": 2}
@@ -55,7 +56,7 @@ def test_one_graph_serves_every_block(monkeypatch: pytest.MonkeyPatch, name: str
     settings = TrainConfig(steps=5, precision=precision, dropout=config.dropout)
     trainer = Trainer(build_model(config, seed=3), masked if config.is_masked else l1, settings)
     notes: list[str] = []
-    compile_blocks(trainer, [batch], "on", notes.append)
+    trainer.compile_blocks(batch, "on", notes.append)
     assert notes == ["compiled"]
     for _ in range(2):
         assert trainer.update([batch]).loss > 0
@@ -98,7 +99,7 @@ def test_one_graph_serves_every_block_and_length_of_fine_tuning(
     monkeypatch: pytest.MonkeyPatch, name: str, dropout: float
 ) -> None:
     """BERT's blocks have a key mask, from the lengths; its pairs have segments."""
-    monkeypatch.setattr(compile, "_COMPILER", "aot_eager")
+    monkeypatch.setattr(trainer_module, "_COMPILER", "aot_eager")
     torch._dynamo.reset()
     changes = {"dropout": dropout, "segments": 2 if name.startswith("bert") else 0}
     (eager, updates, validation), (trainer, _, _) = fine_tuning(name, **changes), fine_tuning(name, **changes)
@@ -106,7 +107,7 @@ def test_one_graph_serves_every_block_and_length_of_fine_tuning(
     assert len(shapes) > 4
     counters.clear()
     notes: list[str] = []
-    compile_blocks(trainer, updates[0], "on", notes.append, dynamic=True)
+    trainer.compile_blocks(updates[0][0], "on", notes.append, dynamic=True)
     assert notes == ["compiled"]
     for update in updates:
         losses = [one.update(update).loss for one in (trainer, eager)]
@@ -122,13 +123,13 @@ def test_one_graph_serves_every_block_and_length_of_fine_tuning(
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")
 def test_a_second_training_in_a_process_is_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compile, "_COMPILER", "eager")
+    monkeypatch.setattr(trainer_module, "_COMPILER", "eager")
     torch._dynamo.reset()
     with torch._dynamo.config.patch(recompile_limit=1):
         for width in (32, 48):
             trainer, updates, _ = fine_tuning("gpt2-pico", width=width)
             notes: list[str] = []
-            compile_blocks(trainer, updates[0], "on", notes.append, dynamic=True)
+            trainer.compile_blocks(updates[0][0], "on", notes.append, dynamic=True)
             assert notes == ["compiled"]
             assert trainer.update(updates[1]).loss > 0
             trainer.compute_eagerly()

@@ -16,7 +16,7 @@ from headwater.model.io import weights
 from headwater.pretraining import PretrainConfig, forecasting, pretraining
 from headwater.pretraining.recipe import resolve
 from headwater.storage import SILENT
-from headwater.training import Ranks, checkpoint, compile, parallel, process_group
+from headwater.training import Ranks, checkpoint, parallel, process_group, trainer
 
 TINY: dict[str, Any] = {
     "preset": "gpt2-pico",
@@ -71,7 +71,7 @@ def test_a_run_begun_on_a_cpu_resumes_with_a_gpu_s_kernels(
     begun: Path, tokens: Path, fake_cuda: Any, gpu: Any, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A CPU's backend, whatever the processor of this machine.
-    monkeypatch.setattr(transformer, "default_backend", lambda: Backend("onednn", "blocks", native=True))
+    monkeypatch.setattr(transformer, "default_backend", lambda: Backend("onednn", native=True))
     recipe = pretraining._begun(begun)
     assert recipe is not None
     # Read outside `fake_cuda`, because the file's tensors have data.
@@ -82,7 +82,7 @@ def test_a_run_begun_on_a_cpu_resumes_with_a_gpu_s_kernels(
         resumed = resolve(PretrainConfig.build(TINY, {"device": "cuda"}), tokens, ranks, recipe)
         assert resumed.deciding() == recipe.deciding()
         run = pretraining.build_run(resumed, tokens, begun, ranks, SILENT)
-        assert run.trainer.backend.attention == "blocks"
+        assert run.trainer.backend.native
         run._resume()
         assert run.trainer.step == 2
         contract.operators.clear()
@@ -105,9 +105,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return run
 
-    monkeypatch.setattr(compile, "_compile", compile_)
+    monkeypatch.setattr(trainer, "_compile", compile_)
     # The gradient of the loss stays eager: its compiled code cannot run on a device without data.
-    monkeypatch.setattr(compile, "_COMPILER", None)
+    monkeypatch.setattr(trainer, "_COMPILER", None)
     return ran
 
 

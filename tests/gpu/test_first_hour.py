@@ -24,7 +24,7 @@ from headwater.model import IGNORE, build_model, load_model, preset, save_model
 from headwater.pretraining import PretrainConfig, TokenBatch, forecast, l1, masked
 from headwater.storage import Progress
 from headwater.tokenizer import Tokenizer
-from headwater.training import Ranks, TrainConfig, Trainer, compile_blocks, read_journal
+from headwater.training import Ranks, TrainConfig, Trainer, read_journal
 from headwater_papers.relatives.bilstm import both_directions
 
 pytestmark = [
@@ -70,7 +70,7 @@ def test_twenty_updates_give_the_cpu_s_losses(name: str, precision: Any, compile
     expected = losses_of(*trainer_of(name, torch.device("cpu"), "fp32"))
     trainer, batch = trainer_of(name, CUDA, precision)
     notes: list[str] = []
-    compile_blocks(trainer, [batch], compiled, notes.append)
+    trainer.compile_blocks(batch, compiled, notes.append)
     assert notes == ([] if compiled == "off" else ["compiled"])
     assert losses_of(trainer, batch) == pytest.approx(expected, rel=APART[precision], abs=NEAR_ZERO)
 

@@ -46,7 +46,7 @@ def test_products_through_onednn(rows: int, inner: int, columns: int, seed: int)
     assert_close(got, results(functional.linear, *operands))
 
 
-@pytest.mark.parametrize("backend", [Backend("onednn", "blocks"), Backend("torch", "blocks", native=True)])
+@pytest.mark.parametrize("backend", [Backend("onednn"), Backend(native=True)])
 @pytest.mark.parametrize("name", ["gpt2-pico", "gpt1-nano"])
 def test_a_whole_model_on_each_backend(name: str, backend: Backend) -> None:
     if backend.native and not default_backend().native:
@@ -73,7 +73,7 @@ def test_training_one_model_leaves_anothers_logits_bit_equal() -> None:
     ids = torch.randint(0, 300, (2, 40), generator=torch.Generator().manual_seed(0))
     bystander = build_model(preset("gpt2-pico", vocabulary=300, context=40), seed=1).eval()
     before = bystander(ids)
-    for backend in (TORCH, Backend("onednn", "blocks"), None):
+    for backend in (TORCH, Backend("onednn"), None):
         model = build_model(preset("gpt2-pico", vocabulary=300, context=40), seed=2)
         trainer = Trainer(model, l1, TrainConfig(steps=2, precision="bf16"), backend=backend)
         trainer.update([TokenBatch(ids, ids, torch.full(ids.shape, 1 / ids.numel()))])

@@ -49,7 +49,8 @@ def drawn(seed: int, *shape: int) -> Tensor:
 @given(length=LENGTHS, dtype=DTYPES, scale=st.sampled_from([1.0, 30.0]), seed=st.integers(0, 99))
 def test_gelu(length: int, dtype: torch.dtype, scale: float, seed: int) -> None:
     x = (scale * drawn(seed, length)).to(dtype)
-    assert_close(results(BACKEND.gelu, x), results(lambda x: functional.gelu(x, approximate="tanh"), x), dtype)
+    got = results(lambda x: BACKEND.activate(x, "gelu-tanh"), x)
+    assert_close(got, results(lambda x: functional.gelu(x, approximate="tanh"), x), dtype)
 
 
 @settings(max_examples=20, deadline=None)
@@ -108,8 +109,8 @@ def test_what_is_not_a_number_stays_so() -> None:
     for position in (0, 20):
         x = torch.zeros(1, 21)
         x[0, position] = float("nan")
-        assert BACKEND.gelu(x)[0, position].isnan()
-        assert BACKEND.gelu(x.bfloat16())[0, position].isnan()
+        assert BACKEND.activate(x, "gelu-tanh")[0, position].isnan()
+        assert BACKEND.activate(x.bfloat16(), "gelu-tanh")[0, position].isnan()
         assert native.kernels().loss_gradient_(x.clone(), torch.tensor([3]), torch.ones(1)).isnan()
         assert BACKEND.norm(x, torch.ones(21), torch.zeros(21), 1e-5, torch.float32).isnan().all()
         assert native.kernels().sum_of_squares(x).isnan()
@@ -125,7 +126,7 @@ def test_results_do_not_depend_on_the_threads() -> None:
             found.append(
                 [
                     *results(lambda *operands: BACKEND.norm(*operands, 1e-5, torch.bfloat16), x, gain, bias),
-                    *results(BACKEND.gelu, x),
+                    *results(lambda x: BACKEND.activate(x, "gelu-tanh"), x),
                     native.kernels().sum_of_squares(x),
                 ]
             )

@@ -16,11 +16,11 @@ from torch._dynamo.utils import counters
 from headwater.model import build_model, preset
 from headwater.pretraining.objectives import l1
 from headwater.pretraining.tokens.sampler import TokenBatch
-from headwater.training import compile
+from headwater.training import trainer as trainer_module
 from headwater.training import TrainConfig, Trainer
 from headwater.training.parallel import process_group
 
-compile._COMPILER = "aot_eager"
+trainer_module._COMPILER = "aot_eager"
 tokens = torch.randint(0, 61, (4, 13), generator=torch.Generator().manual_seed(0))
 result = {}
 with process_group("cpu") as ranks:
@@ -34,7 +34,7 @@ with process_group("cpu") as ranks:
             settings = TrainConfig(steps=5, precision="bf16")
             trainer = Trainer(model, l1, settings, ranks=ranks, sharded=True, recompute=recompute)
             notes = []
-            compile.compile_blocks(trainer, [batch], wish, notes.append)
+            trainer.compile_blocks(batch, wish, notes.append)
             losses = [trainer.update([batch, batch]).loss for _ in range(3)]
             graphs = counters["stats"]["unique_graphs"]
             result[f"{recompute} {wish}"] = [losses, notes, graphs, sum(counters["graph_break"].values())]

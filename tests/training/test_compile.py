@@ -11,8 +11,9 @@ import torch
 
 from headwater.model import build_model, preset
 from headwater.pretraining import TokenBatch, l1
-from headwater.training import Measurement, Ranks, Run, TrainConfig, Trainer, compile, compile_blocks, loop
-from headwater.training.compile import arithmetic
+from headwater.training import Measurement, Ranks, Run, TrainConfig, Trainer
+from headwater.training import trainer as trainer_module
+from headwater.training.trainer import arithmetic
 
 Forward = Callable[..., Any]
 
@@ -34,25 +35,25 @@ def test_a_compiler_that_is_not_there_is_a_note(
     def fail(forward: Forward, dynamic: Any) -> Forward:
         raise error
 
-    monkeypatch.setattr(compile, "_compile", fail)
+    monkeypatch.setattr(trainer_module, "_compile", fail)
     trainer, batches = tiny()
     notes: list[str] = []
-    compile_blocks(trainer, batches, "on", notes.append)
+    trainer.compile_blocks(batches[0], "on", notes.append)
     assert notes == [f"not compiled: compilation failed ({said})"]
     assert trainer.update(batches).loss > 0
 
 
 def test_on_a_cpu_auto_stays_eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compile, "_compile", lambda forward, dynamic: pytest.fail("compiled"))
+    monkeypatch.setattr(trainer_module, "_compile", lambda forward, dynamic: pytest.fail("compiled"))
     trainer, batches = tiny()
-    compile_blocks(trainer, batches, "auto", pytest.fail)
+    trainer.compile_blocks(batches[0], "auto", pytest.fail)
 
 
 def test_the_trial_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compile, "_compile", lambda forward, dynamic: forward)
+    monkeypatch.setattr(trainer_module, "_compile", lambda forward, dynamic: forward)
     trainer, batches = tiny(dropout=0.1)
     expected, before = tiny(dropout=0.1)[0].update(batches), torch.get_rng_state()
-    compile_blocks(trainer, batches, "on", (notes := []).append)
+    trainer.compile_blocks(batches[0], "on", (notes := []).append)
     assert notes == ["compiled"]
     assert torch.equal(torch.get_rng_state(), before)
     assert trainer.update(batches) == expected
@@ -62,17 +63,17 @@ def test_a_device_that_is_full_is_not_a_missing_compiler(monkeypatch: pytest.Mon
     def fail(forward: Forward, dynamic: Any) -> Forward:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(compile, "_compile", fail)
+    monkeypatch.setattr(trainer_module, "_compile", fail)
     trainer, batches = tiny()
     with pytest.raises(torch.OutOfMemoryError):
-        compile_blocks(trainer, batches, "on", pytest.fail)
+        trainer.compile_blocks(batches[0], "on", pytest.fail)
 
 
 def test_one_rank_that_cannot_compile_keeps_all_eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compile, "_compile", lambda forward, dynamic: forward)
+    monkeypatch.setattr(trainer_module, "_compile", lambda forward, dynamic: forward)
     monkeypatch.setattr(Ranks, "any", lambda self, flag: True)
     trainer, batches = tiny()
-    compile_blocks(trainer, batches, "on", (notes := []).append)
+    trainer.compile_blocks(batches[0], "on", (notes := []).append)
     assert notes == ["not compiled: another rank could not"]
     assert all("forward" not in vars(block) for block in trainer.model.blocks)
 
@@ -88,7 +89,7 @@ def test_a_run_compiles_under_the_settings_that_it_trains_with(monkeypatch: pyte
     source: Any = SimpleNamespace(micro_batches=lambda step: batches, tokens=lambda step: 48)
     seen: list[bool] = []
     monkeypatch.setattr(
-        loop, "compile_blocks", lambda *_, **__: seen.append(torch.are_deterministic_algorithms_enabled())
+        Trainer, "compile_blocks", lambda *_, **__: seen.append(torch.are_deterministic_algorithms_enabled())
     )
     settings = TrainConfig(steps=1, deterministic=True)
     Run(trainer, settings, source, lambda: Measurement({"validation_loss": 1.0}, (0.0,))).train()
@@ -103,7 +104,7 @@ def test_the_compiled_step_trains_as_the_eager_one(dropout: float) -> None:
     compiled, batches = tiny(dropout)
     eager, _ = tiny(dropout)
     notes: list[str] = []
-    compile_blocks(compiled, batches, "on", notes.append)
+    compiled.compile_blocks(batches[0], "on", notes.append)
     assert notes == ["compiled"]
     for _ in range(4):
         tolerance = 0.05 if dropout else 1e-5  # another mask

@@ -15,7 +15,6 @@ Operations on other devices, in other dtypes, or under `torch.compile` always ru
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -37,13 +36,12 @@ _NATIVE_DTYPES = (torch.float32, torch.bfloat16)
 class Backend:
     """Implementations of a model's operations on a CPU.
 
-    matmul: float32 matmuls by torch or by oneDNN. attention: causal attention by torch's fused kernel or in blocks
-    of queries. native: whether the native kernels compute the element-wise operations. compiler: torch.compile's
-    backend for the loss's gradient if no native kernel computes it; None computes it eagerly.
+    matmul: float32 matmuls by torch or by oneDNN. native: whether the native kernels compute attention and the
+    element-wise operations. compiler: torch.compile's backend for the loss's gradient if no native kernel computes
+    it; None computes it eagerly.
     """
 
     matmul: Literal["torch", "onednn"] = "torch"
-    attention: Literal["fused", "blocks"] = "fused"
     native: bool = False
     compiler: str | None = None
 
@@ -70,20 +68,15 @@ class Backend:
     ) -> Tensor:
         """Return attention; see `attention.attend`. Causal attention without dropout may be computed in blocks."""
         whole = mask is None and dropout == 0 and query.shape[-2] == key.shape[-2] > 1
-        kernels = self.kernels_for(query) if causal and whole and self.attention == "blocks" else None
-        if kernels is not None:
+        if causal and whole and (kernels := self.kernels_for(query)) is not None:
             return attention.attend_in_blocks(query, key, value, kernels)
         return attention.attend(query, key, value, mask, dropout, causal)
 
     def activate(self, x: Tensor, activation: str) -> Tensor:
         """Return an activation by its name in `ModelConfig`."""
-        return self.gelu(x) if activation == "gelu-tanh" else ACTIVATIONS[activation](functional, x)
-
-    def gelu(self, x: Tensor) -> Tensor:
-        """Return GELU (Hendrycks and Gimpel 2016) in its tanh form."""
-        if (kernels := self.kernels_for(x)) is not None:
+        if activation == "gelu-tanh" and (kernels := self.kernels_for(x)) is not None:
             return _Gelu.apply(x, kernels)  # type: ignore[no-untyped-call]
-        return functional.gelu(x, approximate="tanh")
+        return ACTIVATIONS[activation](functional, x)
 
     def norm(self, x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, dtype: torch.dtype) -> Tensor:
         """Return LayerNorm of a float32 x over its last dimension (Ba et al. 2016), in `dtype`."""
@@ -121,8 +114,8 @@ TORCH = Backend()
 @cache
 def default_backend() -> Backend:
     """Return the backend for this processor."""
-    onednn = sys.platform != "darwin" and "AMD" in processor_vendor() and _has_onednn()
-    return Backend("onednn" if onednn else "torch", "blocks", native.kernels() is not None)
+    onednn = "AMD" in processor_vendor() and torch.backends.mkldnn.is_available()
+    return Backend("onednn" if onednn else "torch", native.kernels() is not None)
 
 
 def _is_eager_cpu(x: Tensor) -> bool:
@@ -200,11 +193,3 @@ class _OneDnnLinear(torch.autograd.Function):
 
 def _onednn_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-
-
-def _has_onednn() -> bool:
-    try:
-        _onednn_linear(torch.zeros(2, 4), torch.zeros(3, 4), torch.zeros(3))
-    except (RuntimeError, AttributeError):  # a build of torch without oneDNN
-        return False
-    return True

@@ -55,21 +55,13 @@ def extension(name: str) -> ctypes.CDLL | None:
 
 
 @cache
-def _features() -> int:
-    """Return the bits of `headwater_cpu`. The first call asks the system for AMX where the processor has it."""
-    portable = extension("portable")
-    if portable is None:
-        return 0
-    portable.headwater_cpu.restype = ctypes.c_int64
-    return int(portable.headwater_cpu())
-
-
-@cache
 def available() -> tuple[str, ...]:
     """Return the variants that were built and that this processor runs, best first."""
-    if extension("portable") is None:
+    portable = extension("portable")
+    if portable is None:
         return ()
-    features = _features()
+    portable.headwater_cpu.restype = ctypes.c_int64
+    features = int(portable.headwater_cpu())  # asks the system for AMX where the processor has it
     return tuple(
         name for name, needed in VARIANTS.items() if features & needed == needed and extension(name) is not None
     )

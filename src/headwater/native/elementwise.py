@@ -80,7 +80,7 @@ class Kernels:
         if gradient is not None:
             require("gradient", gradient, (x.dtype,), tuple(x.shape))
         out = torch.empty_like(x)
-        self._call("gelu", x, gradient, out, x.numel(), _is_half(x))
+        self._call("gelu", x, gradient, out, x.numel(), x.dtype == _HALF)
         return out
 
     def norm(
@@ -93,7 +93,7 @@ class Kernels:
         out = torch.empty(x.shape, dtype=dtype)
         require("out", out, _EITHER)
         means, deviations = torch.empty(rows), torch.empty(rows)
-        self._call("norm", x, weight, bias, epsilon, out, means, deviations, rows, width, _is_half(out))
+        self._call("norm", x, weight, bias, epsilon, out, means, deviations, rows, width, out.dtype == _HALF)
         return out, means, deviations
 
     def norm_gradient(
@@ -106,7 +106,7 @@ class Kernels:
         for name, tensor in (("means", means), ("deviations", deviations)):
             require(name, tensor, (_FLOAT,), (rows,))
         grad_x, sums = torch.empty_like(x), torch.zeros(_PARTS, 2, width)
-        half = _is_half(gradient)
+        half = gradient.dtype == _HALF
         self._call(
             "norm_gradient", gradient, x, weight, means, deviations, grad_x, sums, _PARTS, rows, width, half
         )
@@ -128,14 +128,14 @@ class Kernels:
         """Replace (…, queries, keys) by softmax(scale · scores), causal: the last query sees every key."""
         queries, keys = _causal("scores", scores)
         rows = scores.numel() // keys
-        self._call("softmax", scores, None, scale, rows, queries, keys, _is_half(scores))
+        self._call("softmax", scores, None, scale, rows, queries, keys, scores.dtype == _HALF)
 
     def softmax_gradient_(self, gradient: Tensor, weights: Tensor, scale: float) -> None:
         """Replace the gradient of `softmax_`'s result by that of its scores."""
         queries, keys = _causal("weights", weights)
         require("gradient", gradient, (weights.dtype,), tuple(weights.shape))
         rows = weights.numel() // keys
-        self._call("softmax", gradient, weights, scale, rows, queries, keys, _is_half(weights))
+        self._call("softmax", gradient, weights, scale, rows, queries, keys, weights.dtype == _HALF)
 
     def attends(self, query: Tensor) -> bool:
         """Return whether `attend` computes heads of this shape and dtype: bfloat16 on a processor with tiles."""
@@ -184,7 +184,7 @@ class Kernels:
         require("weights", weights, (_FLOAT,), (rows,))
         losses = torch.empty(rows)
         stride = logits.stride(0)
-        self._call("loss", logits, targets, weights, losses, rows, columns, stride, _is_half(logits))
+        self._call("loss", logits, targets, weights, losses, rows, columns, stride, logits.dtype == _HALF)
         return losses.sum()
 
     def log_sums(self, logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -198,7 +198,7 @@ class Kernels:
         """Return Σ x², float64."""
         require("x", x, _EITHER)
         squares = torch.empty(-(-x.numel() // _ELEMENTS), dtype=torch.float64)
-        self._call("squares", x, squares, x.numel(), _is_half(x))
+        self._call("squares", x, squares, x.numel(), x.dtype == _HALF)
         return squares.sum()
 
     def adam_(
@@ -212,7 +212,7 @@ class Kernels:
         if copy is not None:
             require("copy", copy, (_HALF,), shape)
         numbers = (step.scale, step.keep, *step.betas, step.rate, step.correction, step.epsilon)
-        self._call("adam", weight, gradient, *moments, copy, weight.numel(), _is_half(gradient), *numbers)
+        self._call("adam", weight, gradient, *moments, copy, weight.numel(), gradient.dtype == _HALF, *numbers)
 
     def _call(self, name: str, *arguments: Tensor | float | None) -> None:
         """Pass tensors as their addresses, and torch's number of threads after the rest."""
@@ -231,10 +231,6 @@ def kernels(variant: str | None = None) -> Kernels | None:
     name = chosen(variant)
     library = extension(name) if name else None
     return Kernels(library, name) if library is not None and name is not None else None
-
-
-def _is_half(tensor: Tensor) -> bool:
-    return tensor.dtype == _HALF
 
 
 def _described(tensor: Tensor) -> str:

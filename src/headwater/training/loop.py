@@ -1,6 +1,7 @@
 """The training loop for every objective, from the newest checkpoint to the last update.
 
-Around each update: the next batch is read ahead; then validation, journal, checkpoint and progress. Ctrl-C and
+Around each update: the next batch is read ahead, a function of the step alone, so that a resumed run reads the
+same; then validation, journal, checkpoint and progress. Ctrl-C and
 SIGTERM end the run after a checkpoint. Without a folder the loop runs in memory: it writes no journal and no
 checkpoints, and copies the best weights.
 """
@@ -11,12 +12,13 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Container, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -24,12 +26,10 @@ from torch import Tensor
 from headwater.errors import StorageError, TrainingError
 from headwater.storage import SILENT, Progress
 from headwater.training.checkpoint import Checkpoints
-from headwater.training.compile import arithmetic, compile_blocks
 from headwater.training.config import TrainConfig
 from headwater.training.journal import Journal, open_tracker, read_journal
 from headwater.training.parallel import is_out_of_memory, out_of_memory
-from headwater.training.state import BatchSource, Measurement, ReadAhead, TrainingState
-from headwater.training.trainer import SUSPECTS, Trainer, UpdateResult
+from headwater.training.trainer import SUSPECTS, Trainer, UpdateResult, arithmetic
 
 # The folder of checkpoints and the file of figures in a run folder.
 CHECKPOINTS, JOURNAL = "checkpoints", "metrics.jsonl"
@@ -42,16 +42,68 @@ _SAFE_RATE = 3e-4
 OnUpdate = Callable[[dict[str, Any]], None]
 
 
+class BatchSource(Protocol):
+    """The training data of every update: a function of the step alone, so that a resumed run reads the same."""
+
+    def micro_batches(self, step: int) -> Sequence[Any]:
+        """Return this rank's micro-batches of update `step` (from 0); each has a method `to(device)`."""
+
+    def tokens(self, step: int) -> int:
+        """Return the tokens of update `step`, over all ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """The result of one validation.
+
+    figures: for the journal, such as `validation_loss`. quality: the best state has the largest. details: JSON
+    values for the run's curve.
+    """
+
+    figures: dict[str, float]
+    quality: tuple[float, ...]
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class TrainingState:
+    """The state that a run resumes from, next to its weights and moments; a checkpoint's `state.json`."""
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    best: dict[str, Any] | None = None  # {"quality": …, "step": …}
+    # One entry per validation: step, figures, details, and as "training" the mean losses since the one before.
+    curve: list[dict[str, Any]] = field(default_factory=list)
+    sums: dict[str, float] = field(default_factory=dict)  # of losses since the last validation
+    summed: int = 0
+
+    @property
+    def best_step(self) -> int | None:
+        """The step with the best measurement."""
+        return None if self.best is None else self.best["step"]
+
+    def add_validation(self, validation: Measurement) -> bool:
+        """Add a validation of the present step to the curve; return whether it is the best one."""
+        means = {name: total / self.summed for name, total in self.sums.items()}
+        self.curve.append({"step": self.step, **validation.figures, **validation.details, "training": means})
+        self.sums, self.summed = {}, 0
+        is_best = self.best is None or validation.quality > tuple(self.best["quality"])
+        if is_best:
+            self.best = {"quality": list(validation.quality), "step": self.step}
+        return is_best
+
+
 @dataclass
 class Run:
     """One run, in the folder `out` or, if that is None, in memory; call `train` once.
 
     validate: measures the current weights, always on the same data. measured_after: the updates to validate after,
     besides the last one; None is every `validate_every`. patience: stop after so many validations without a better
-    one. dynamic: see `compile_blocks`. more_figures: called after every update, returns further figures for the
-    journal. describe: writes into a checkpoint what makes it a model folder. identity: recorded by checkpoints and
-    trackers; a checkpoint with another one in the run's folder is refused. highest_loss: the run ends as diverged
-    after DIVERGED_UPDATES updates in a row above it; None does not check.
+    one. dynamic: see `Trainer.compile_blocks`. more_figures: called after every update, returns further figures
+    for the journal. describe: writes into a checkpoint what makes it a model folder. identity: recorded by
+    checkpoints and trackers; a checkpoint with another one in the run's folder is refused. highest_loss: the run
+    ends as diverged after DIVERGED_UPDATES updates in a row above it; None does not check.
     """
 
     trainer: Trainer
@@ -98,8 +150,8 @@ class Run:
         # Before compilation, which depends on these settings.
         with arithmetic(trainer.ranks.device, deterministic=config.deterministic):
             if not self._is_over():
-                batches = self.read(trainer.step)
-                compile_blocks(trainer, batches, config.compile, self.progress.note, dynamic=self.dynamic)
+                batch = self.read(trainer.step)[0]
+                trainer.compile_blocks(batch, config.compile, self.progress.note, dynamic=self.dynamic)
             yield
 
     def train(self) -> None:
@@ -126,11 +178,10 @@ class Run:
             if self.checkpoints is not None:
                 stack.callback(self.checkpoints.wait)
             journal = self._open_journal(stack, last)
-            ahead = ReadAhead(self.read, config.steps)
-            stack.callback(ahead.close)
+            batches = stack.enter_context(closing(self._read_ahead()))
             # A library call does not change the process's signals.
             signals = [] if self.out is None else stack.enter_context(delayed_interruption())
-            self._update_until_over(ahead, journal, signals)
+            self._update_until_over(batches, journal, signals)
         if not self._has_checkpoint(trainer.step):
             raise StorageError(
                 f"the last checkpoint, of update {trainer.step:,}, was not written: the warning above says why",
@@ -140,13 +191,13 @@ class Run:
         progress.finish(self._summary())
 
     def _update_until_over(
-        self, ahead: ReadAhead, journal: Callable[[dict[str, Any], bool], None], signals: list[int]
+        self, batches: Iterator[list[Any]], journal: Callable[[dict[str, Any], bool], None], signals: list[int]
     ) -> None:
         """Do the updates that are left; around each: journal, validation, checkpoint, progress."""
         trainer, written = self.trainer, time.monotonic()
         while not self._is_over():
             started = time.perf_counter()
-            result = self._update(ahead)
+            result = self._update(batches)
             line = self._line(result, time.perf_counter() - started)
             stop = trainer.ranks.any(bool(signals))
             old = time.monotonic() - written > 60 * self.config.checkpoint_minutes
@@ -190,10 +241,21 @@ class Run:
             return False
         return sum(entry["step"] > best for entry in self.state.curve) >= self.patience
 
-    def _update(self, ahead: ReadAhead) -> UpdateResult:
+    def _read_ahead(self) -> Generator[list[Any], None, None]:
+        """Yield the micro-batches of each update that is left, read one update ahead in a thread."""
+        steps = range(self.trainer.step, self.config.steps)
+        with ThreadPoolExecutor(1, thread_name_prefix="batches") as pool:
+            following = pool.submit(self.read, steps.start) if steps else None
+            for step in steps:
+                assert following is not None
+                batches = following.result()
+                following = pool.submit(self.read, step + 1) if step + 1 in steps else None
+                yield batches
+
+    def _update(self, batches: Iterator[list[Any]]) -> UpdateResult:
         trainer, step = self.trainer, self.trainer.step
         try:
-            return trainer.update(ahead.take(step))
+            return trainer.update(next(batches))
         except TrainingError as error:
             clause = self._save_before_error()
             raise TrainingError(error.seen + clause, expected=error.expected, repair=error.repair) from None

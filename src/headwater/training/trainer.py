@@ -3,7 +3,8 @@
 An objective is a function of (model, batch) that returns a loss and what to log. Losses are summed over the
 micro-batches of an update and over ranks, because the weights of all its batches sum to 1. Accumulated
 micro-batches therefore give the loss and gradient of one large batch, and the number of ranks only changes
-dropout's masks.
+dropout's masks. `arithmetic` and `compile_blocks` decide how an update is computed: with TF32, by deterministic
+algorithms, by torch.compile.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MethodType
 from typing import Any, TypeVar
 
 import torch
@@ -21,12 +23,13 @@ from torch import Tensor, nn
 from headwater import native
 from headwater.device import bf16_is_fast
 from headwater.errors import TrainingError
-from headwater.model import Backend, Block
+from headwater.model import Backend, Block, with_own_code
 from headwater.training.config import TrainConfig, TrainingPrecision
 from headwater.training.optimizer import Optimizer, inner_matrices, master_weights
-from headwater.training.parallel import Ranks, recompute_blocks, shard
+from headwater.training.parallel import Ranks, is_out_of_memory, recompute_blocks, shard
 from headwater.training.schedule import learning_rate_factor
 
+_COMPILER = "inductor"
 # Held while torch's generators, which all threads share, have a training's state.
 _RANDOM_STATE = threading.RLock()
 
@@ -109,6 +112,39 @@ class Trainer:
         result: tuple[Tensor, Mapping[str, Tensor]] = self._model_and_objective(batch)
         return result
 
+    def compile_blocks(
+        self, batch: Any, mode: str, note: Callable[[str], None], *, dynamic: bool | None = None
+    ) -> None:
+        """Compile blocks and loss if `mode` is "on", or "auto" on an accelerator; `note` reports the choice.
+
+        The batch is computed once, so that a missing or broken compiler is noticed on all ranks, which stay eager
+        then. Blocks share one compilation, so depth does not matter. dynamic: True compiles once for batches of
+        any shape; None for the first shape, and for any after a second one.
+        """
+        if mode == "off" or (mode == "auto" and self.ranks.device.type == "cpu"):
+            return
+        reason = ""
+        try:
+            forward = _compile(with_own_code(Block.forward), dynamic)
+            for block in filter(lambda module: isinstance(module, Block), self.model.modules()):
+                # `block.compile()` would include the hooks that gather a sharded block in the graph.
+                vars(block)["forward"] = MethodType(forward, block)
+            replace(self.backend, compiler=_COMPILER).assign_to(self.model)
+            self.model.train()
+            with preserved_random_state(self.ranks.device):
+                self.loss(batch)[0].backward()
+        except Exception as error:  # whatever a missing or broken compiler raises
+            if is_out_of_memory(error):
+                raise
+            reason = f"compilation failed ({(str(error) or type(error).__name__).splitlines()[0]})"
+        self.optimizer.clear_gradients()
+        # All ranks need the same kernels, or their weights would differ after a restart.
+        if self.ranks.any(bool(reason)):
+            self.compute_eagerly()
+            note(f"not compiled: {reason or 'another rank could not'}")
+        else:
+            note("compiled")
+
     def compute_eagerly(self) -> None:
         """Undo the compilation of the model."""
         for block in self.model.modules():
@@ -165,6 +201,30 @@ class Trainer:
         )
         self.optimizer.step(learning_rate)
         return UpdateResult(result.pop("loss"), result.pop("gradient_norm"), learning_rate, result)
+
+
+@contextmanager
+def arithmetic(device: torch.device, *, deterministic: bool) -> Iterator[None]:
+    """Within the block use TF32 for float32 matmuls on CUDA, and deterministic algorithms if asked."""
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision == "tf32", torch.are_deterministic_algorithms_enabled()
+    try:
+        if device.type == "cuda":
+            # If `fp32_precision` is set, torch's compiler raises an error where it reads the old setting (pytorch
+            # 166387).
+            matmul.allow_tf32 = True
+        if deterministic:
+            torch.use_deterministic_algorithms(True)
+        yield
+    finally:
+        if device.type == "cuda":
+            matmul.allow_tf32 = before[0]
+        if deterministic:
+            torch.use_deterministic_algorithms(before[1])
+
+
+def _compile(forward: Callable[..., Any], dynamic: bool | None) -> Callable[..., Any]:
+    return torch.compile(forward, backend=_COMPILER, fullgraph=True, dynamic=dynamic)
 
 
 @contextmanager
