@@ -16,7 +16,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -34,7 +33,6 @@ from headwater.storage import atomic_path, folder_lock, to_json
 ACCOUNT = "account.json"
 Engine = Literal["local", "ray"]
 ATTEMPTS = 3
-_START_SECONDS = 120.0
 
 
 def _ignore(progress: Any) -> None:
@@ -119,7 +117,7 @@ class TaskRunner:
         """Do tasks, here if one worker would do them alone; yield each when it is done."""
         results: Iterable[tuple[int, Callable[[], Any]]] = ((n, partial(self.run, phase, n)) for n in missing)
         if min(pool.count, len(missing)) > 1:
-            futures = {pool.submit((phase, number), attempts=ATTEMPTS): number for number in missing}
+            futures = {pool.submit((phase, number), ATTEMPTS): number for number in missing}
             results = ((futures[future], future.result) for future in as_completed(futures))
         failed: HeadwaterError | None = None
         for number, result in results:
@@ -155,123 +153,95 @@ def remove_parts(out: Path) -> None:
 
 
 class WorkerDied(Exception):
-    """A worker ended before it replied: with `status`, `timed_out` and killed, or `at_start`, before a request."""
+    """A worker ended with `status` before it replied; `at_start`: before it was ready for requests."""
 
-    def __init__(self, status: int, *, timed_out: bool = False) -> None:
+    def __init__(self, status: int, *, at_start: bool = False) -> None:
         super().__init__(status)
-        self.status, self.timed_out, self.at_start = status, timed_out, False
+        self.status, self.at_start = status, at_start
 
 
 class WorkerFailed(RuntimeError):
     """A bug: a request raised an exception other than HeadwaterError. The text is the traceback of the worker."""
 
 
-class WorkerProcess:
-    """A process that answers one request at a time, started for the first one, and again after its end.
+class WorkerPool:
+    """Worker processes, each started when it is needed, and as many threads that wait for their replies.
 
-    It calls `handler` with `arguments`, which returns the function for the requests.
+    A worker calls `handler` with `arguments`, which returns the function for the requests. `close` does not wait
+    for running requests.
     """
 
-    def __init__(self, handler: Callable[..., Any], *arguments: Any) -> None:
+    def __init__(self, count: int, handler: Callable[..., Any], *arguments: Any) -> None:
+        self.count, self._threads = count, ThreadPoolExecutor(count)
         self._command = (handler, arguments)
-        self._process: Any = None
+        self._idle: list[subprocess.Popen[bytes] | None] = [None] * count  # None: not started
+        self._workers: set[subprocess.Popen[bytes]] = set()
         self._closed = False
 
-    def ask(self, request: Any, seconds: float = threading.TIMEOUT_MAX) -> Any:
-        """Return the reply to a request, or raise the HeadwaterError that it raised.
+    def submit(self, request: Any, attempts: int = 1) -> Future[Any]:
+        """Return the future reply to a request; one whose worker dies is sent again.
 
-        Raises WorkerFailed for another error, WorkerDied if the process ends first; kills it after `seconds`.
+        It raises the HeadwaterError that the request raised, WorkerFailed for another error, WorkerDied if the
+        worker of the last attempt ends first.
         """
-        if self._process is None:
-            self._start()
-        return self._exchange(request, seconds)
+        return self._threads.submit(self._ask, request, attempts)
 
-    def kill(self) -> None:
-        """End the process for good; a request that waits for its reply raises WorkerDied."""
+    def close(self) -> None:
+        """End the workers, also while they answer, as after Ctrl-C."""
         self._closed = True
-        if process := self._process:
-            process.kill()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for worker in [*self._workers]:
+            worker.kill()
+        self._threads.shutdown()
+        for worker in [*self._workers]:
+            self._end(worker)
 
-    def stop(self) -> None:
-        """End the process, if it runs, and close its pipes."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                with suppress(OSError):  # unwritten bytes for a process that is gone
-                    pipe.close()
-
-    def _start(self) -> None:
-        command = [sys.executable, "-m", "headwater.corpus.task_workers"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        if self._closed:  # meanwhile
-            self._process.kill()
+    def _ask(self, request: Any, attempts: int) -> Any:
+        worker = self._idle.pop()
         try:
-            self._exchange(self._command, _START_SECONDS)
-        except WorkerDied as died:
-            died.at_start = True
-            raise
-        except (HeadwaterError, WorkerFailed):
-            self.stop()
-            raise
-
-    def _exchange(self, request: Any, seconds: float) -> Any:
-        process, timed_out = self._process, threading.Event()
-
-        def end() -> None:
-            timed_out.set()
-            process.kill()
-
-        watchdog = threading.Timer(seconds, end)
-        watchdog.daemon = True
-        watchdog.start()
-        try:
-            with suppress(OSError):  # the process ended, so that no reply comes
-                pickle.dump(pickle.dumps(request), process.stdin)
-                process.stdin.flush()
-            reply = pickle.load(process.stdout)
-        except (EOFError, OSError, pickle.UnpicklingError):
-            status = process.wait()
-            self.stop()
-            raise WorkerDied(status, timed_out=timed_out.is_set()) from None
+            worker = worker or self._start()
+            reply = self._exchange(worker, request)
+        except WorkerDied:
+            worker = None
+            if attempts == 1:
+                raise
         finally:
-            watchdog.cancel()
+            self._idle.append(worker)
+        if worker is None:
+            return self._ask(request, attempts - 1)
         if isinstance(reply, HeadwaterError | WorkerFailed):
             raise reply
         return reply
 
-
-class WorkerPool:
-    """Workers, and as many threads that wait for their replies; `close` does not wait for running requests."""
-
-    def __init__(self, count: int, handler: Callable[..., Any], *arguments: Any) -> None:
-        self.count, self._threads = count, ThreadPoolExecutor(count)
-        self._workers = [WorkerProcess(handler, *arguments) for _ in range(count)]
-        self._idle = [*self._workers]
-
-    def submit(self, request: Any, seconds: float = threading.TIMEOUT_MAX, *, attempts: int = 1) -> Future[Any]:
-        """Return the future reply to a request, which has `seconds`; one whose worker dies is sent again."""
-        return self._threads.submit(self._ask, request, seconds, attempts)
-
-    def close(self) -> None:
-        """End the workers, also while they answer, as after Ctrl-C."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        for worker in self._workers:
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "headwater.corpus.task_workers"]
+        worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._workers.add(worker)
+        if self._closed:  # meanwhile
             worker.kill()
-        self._threads.shutdown()
-        for worker in self._workers:
-            worker.stop()
+        error = self._exchange(worker, self._command)
+        if error is not None:
+            self._end(worker)
+            raise error
+        return worker
 
-    def _ask(self, request: Any, seconds: float, attempts: int) -> Any:
-        worker = self._idle.pop()
+    def _exchange(self, worker: Any, request: Any) -> Any:
         try:
-            for _ in range(attempts - 1):
-                with suppress(WorkerDied):
-                    return worker.ask(request, seconds)
-            return worker.ask(request, seconds)
-        finally:
-            self._idle.append(worker)
+            with suppress(OSError):  # the process ended, so that no reply comes
+                pickle.dump(pickle.dumps(request), worker.stdin)
+                worker.stdin.flush()
+            return pickle.load(worker.stdout)
+        except (EOFError, OSError, pickle.UnpicklingError):
+            self._end(worker)
+            raise WorkerDied(worker.returncode, at_start=request is self._command) from None
+
+    def _end(self, worker: Any) -> None:
+        worker.kill()
+        worker.wait()
+        for pipe in (worker.stdin, worker.stdout):
+            with suppress(OSError):  # unwritten bytes for a process that is gone
+                pipe.close()
+        self._workers.discard(worker)
 
 
 def _serve() -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import functools
 import json
-import operator
 import sys
 from pathlib import Path
 from typing import Any
@@ -137,9 +135,9 @@ def test_an_extracting_process_serves_all_files_of_a_task(tmp_path: Path, monkey
     files = write_rows(tmp_path / "files", 4)
     for number in range(4):
         (files / f"{number:02d}.html").write_text(f"<p>{'The river runs to the sea. ' * (number + 3)}")
-    started: list[engine.WorkerProcess] = []
-    start = engine.WorkerProcess._start
-    monkeypatch.setattr(engine.WorkerProcess, "_start", lambda self: started.append(self) or start(self))
+    started: list[engine.WorkerPool] = []
+    start = engine.WorkerPool._start
+    monkeypatch.setattr(engine.WorkerPool, "_start", lambda self: started.append(self) or start(self))
     build_corpus([files], tmp_path / "corpus")
     assert len(started) == 1
     assert read_funnel(tmp_path / "corpus")["kept"]["documents"] == 16
@@ -154,14 +152,6 @@ def test_a_document_beyond_arrows_limit_is_set_aside(tmp_path: Path, monkeypatch
     funnel = read_funnel(tmp_path / "corpus")
     assert funnel["set_aside"] == 1
     assert "b.txt has a document of more than 6 bytes" in funnel["notes"][0]
-
-
-def test_a_bug_in_a_worker_is_not_called_a_lack_of_memory() -> None:
-    worker = engine.WorkerProcess(operator.methodcaller, "__call__")
-    with pytest.raises(engine.WorkerFailed, match="ZeroDivisionError"):
-        worker.ask(functools.partial(divmod, 1, 0))
-    assert worker.ask(functools.partial(pow, 2, 5)) == 32
-    worker.stop()
 
 
 def test_a_corpus_with_text_that_is_not_utf_8_is_named(tmp_path: Path) -> None:

@@ -167,15 +167,15 @@ def test_a_killed_build_continues_where_it_was(tmp_path: Path) -> None:
 def count_starts(monkeypatch: pytest.MonkeyPatch, killed: int) -> list[Any]:
     """Return a list of the worker processes that are started from now on; the first `killed` of them die."""
     started: list[Any] = []
-    start = engine.WorkerProcess._start
+    start = engine.WorkerPool._start
 
-    def counted(self: engine.WorkerProcess) -> None:
-        start(self)
-        started.append(self._process)
+    def counted(self: engine.WorkerPool) -> Any:
+        started.append(start(self))
         if len(started) <= killed:
-            self._process.kill()
+            started[-1].kill()
+        return started[-1]
 
-    monkeypatch.setattr(engine.WorkerProcess, "_start", counted)
+    monkeypatch.setattr(engine.WorkerPool, "_start", counted)
     return started
 
 
@@ -206,53 +206,69 @@ def test_a_task_that_kills_workers_ends_the_build_with_its_name(
     assert all(process.stdout.closed for process in started)
 
 
-def test_a_worker_returns_raises_and_is_killed_after_its_time() -> None:
-    worker = engine.WorkerProcess(operator.methodcaller, "__call__")
-    assert worker.ask(partial(pow, 2, 5)) == 32
-    error = UsageError("a value", expected="another", repair="Did you mean 'a'?")
-    with pytest.raises(UsageError) as raised:
-        worker.ask(partial(UsageError, error.seen, expected=error.expected, repair=error.repair))
-    assert (str(raised.value), vars(raised.value)) == (str(error), vars(error))
-    with pytest.raises(engine.WorkerDied) as died:
-        worker.ask(partial(time.sleep, 600), seconds=0.1)
-    assert died.value.timed_out
-    worker.stop()
+def test_a_worker_returns_and_raises_and_its_death_has_a_status() -> None:
+    with closing(engine.WorkerPool(1, operator.methodcaller, "__call__")) as pool:
+        assert pool.submit(partial(pow, 2, 5)).result() == 32
+        error = UsageError("a value", expected="another", repair="Did you mean 'a'?")
+        with pytest.raises(UsageError) as raised:
+            pool.submit(partial(UsageError, error.seen, expected=error.expected, repair=error.repair)).result()
+        assert (str(raised.value), vars(raised.value)) == (str(error), vars(error))
+        with pytest.raises(engine.WorkerDied) as died:
+            pool.submit(partial(os._exit, 7)).result()
+        assert (died.value.status, died.value.at_start) == (7, False)
+        with pytest.raises(engine.WorkerFailed, match="ZeroDivisionError"):
+            pool.submit(partial(divmod, 1, 0)).result()
+        assert pool.submit(partial(pow, 2, 5)).result() == 32, "a bug is not called a lack of memory"
 
 
 def test_a_worker_whose_handler_fails_starts_again() -> None:
-    worker = engine.WorkerProcess(divmod, 1, 0)
-    for _ in range(2):
-        with pytest.raises(engine.WorkerFailed, match="ZeroDivisionError"):
-            worker.ask(partial(pow, 2, 5))
-    assert worker._process is None
+    with closing(engine.WorkerPool(1, divmod, 1, 0)) as pool:
+        for _ in range(2):
+            with pytest.raises(engine.WorkerFailed, match="ZeroDivisionError"):
+                pool.submit(partial(pow, 2, 5)).result()
+        assert not pool._workers
+    with closing(engine.WorkerPool(1, os._exit, 3)) as pool, pytest.raises(engine.WorkerDied) as died:
+        pool.submit(0).result()
+    assert (died.value.status, died.value.at_start) == (3, True)
+
+
+def test_closing_a_pool_ends_a_worker_that_answers() -> None:
+    pool = engine.WorkerPool(1, operator.methodcaller, "__call__")
+    pool.submit(partial(pow, 2, 5)).result()
+    reply = pool.submit(partial(time.sleep, 600))
+    while not reply.running():
+        time.sleep(0.01)
+    pool.close()
+    with pytest.raises(engine.WorkerDied):
+        reply.result()
 
 
 def test_a_worker_that_dies_while_it_starts_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    original, started = engine.WorkerProcess._start, []
+    original, started = engine.WorkerPool._start, []
 
-    def start(self: engine.WorkerProcess) -> None:
+    def start(self: engine.WorkerPool) -> Any:
         started.append(1)
         if len(started) < engine.ATTEMPTS:
             raise engine.WorkerDied(-9)
-        original(self)
+        return original(self)
 
-    monkeypatch.setattr(engine.WorkerProcess, "_start", start)
+    monkeypatch.setattr(engine.WorkerPool, "_start", start)
     with closing(engine.WorkerPool(1, operator.methodcaller, "__call__")) as pool:
-        assert pool.submit(partial(pow, 2, 5), attempts=engine.ATTEMPTS).result() == 32
+        assert pool.submit(partial(pow, 2, 5), engine.ATTEMPTS).result() == 32
 
 
 def test_a_worker_that_cannot_be_started_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its task was nobody's any more, and the other workers waited for it without end."""
     files = write_files(tmp_path / "files", 4)
-    original, asked = engine.WorkerProcess._start, []
+    original, asked = engine.WorkerPool._start, []
 
-    def start(self: engine.WorkerProcess) -> None:
+    def start(self: engine.WorkerPool) -> Any:
         asked.append(1)
         if len(asked) == 1:
             raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
-        original(self)
+        return original(self)
 
-    monkeypatch.setattr(engine.WorkerProcess, "_start", start)
+    monkeypatch.setattr(engine.WorkerPool, "_start", start)
     with pytest.raises(StorageError, match="temporarily"):
         build_corpus([files], tmp_path / "corpus", NEAR, workers=2)
 

@@ -11,7 +11,8 @@ pytest.importorskip("resiliparse")
 
 from headwater.corpus import Page, build_corpus, extract_page, load_recipe, read_documents, read_funnel
 from headwater.corpus.building.parts import Extractor
-from headwater.corpus.extract.page_text import UndecidedError, decode_page
+from headwater.corpus.extract.page_text import decode_page
+from headwater.errors import DataError
 
 TEXTS = {
     "cp949": "강물은 북쪽 산에서 시작하여 남쪽 바다로 흐른다. 사람들은 강가에 모여 이야기를 나눈다.",
@@ -39,7 +40,7 @@ DECLARATIONS = {
 
 
 def decode(data: bytes, charset: str = "") -> str:
-    return decode_page(data, charset).text
+    return decode_page(data, charset)[0]
 
 
 def page_in(encoding: str, meta: str) -> str:
@@ -72,9 +73,9 @@ def test_a_short_page_with_a_wrong_charset_is_decoded(meta: str) -> None:
 
 
 def test_another_encoding_than_declared_is_reported() -> None:
-    assert decode_page(page_in("cp949", "utf-8").encode("cp949"))[1:] == ("cp949", "utf-8")
-    assert decode_page(page_in("cp949", "euc-kr").encode("cp949"))[1:] == ("cp949", "")
-    assert decode_page(b"<meta charset=euc-kr><p>ascii")[1:] == ("utf-8", "")
+    assert decode_page(page_in("cp949", "utf-8").encode("cp949"))[1] == "cp949 (declared utf-8)"
+    assert decode_page(page_in("cp949", "euc-kr").encode("cp949"))[1] == "cp949"
+    assert decode_page(b"<meta charset=euc-kr><p>ascii")[1] == "utf-8"
 
 
 @pytest.mark.parametrize("name", ["euc-kr", "cp949", "ms949", "ks_c_5601-1987"])
@@ -112,7 +113,7 @@ def test_rare_characters_reject_the_encoding_that_is_declared() -> None:
 
 def test_bytes_that_are_not_text_are_undecided() -> None:
     noise = bytes((7 * number * number + 129 * number) % 256 for number in range(4000)).replace(b"\x00", b"")
-    with pytest.raises(UndecidedError, match="encoding cannot be decided"):
+    with pytest.raises(DataError, match="encoding cannot be decided"):
         decode(b"<p>" + noise)
     with closing(Extractor()) as extractor:
         [(_, _, (text, reason, *_))] = extractor.texts([("a.html", Page("a", b"<p>" + noise))])

@@ -173,7 +173,7 @@ def test_the_main_text_of_a_page() -> None:
     ],
 )
 def test_encodings(data: bytes, charset: str) -> None:
-    assert decode_page(data, charset).text.endswith("강물이 흐른다")
+    assert decode_page(data, charset)[0].endswith("강물이 흐른다")
 
 
 @pytest.mark.parametrize(
@@ -181,16 +181,16 @@ def test_encodings(data: bytes, charset: str) -> None:
     [("①髙橋㈱", "cp932", "shift_jis"), ("€㐂", "gb18030", "gb2312"), ("着喆", "big5hkscs", "big5")],
 )
 def test_an_encoding_has_the_characters_that_the_web_gives_it(text: str, encoding: str, charset: str) -> None:
-    assert decode_page(text.encode(encoding), charset).text == text
-    assert decode_page(f"<meta charset={charset}>{text}".encode(encoding)).text.endswith(text)
+    assert decode_page(text.encode(encoding), charset)[0] == text
+    assert decode_page(f"<meta charset={charset}>{text}".encode(encoding))[0].endswith(text)
 
 
 @pytest.mark.parametrize("is_html", [True, False])
 def test_a_few_characters_beyond_ascii_do_not_hide_utf8(is_html: bool) -> None:
     text = ("The quick brown fox jumps over the lazy dog. " * 20 + "\n") * 40 + "Then she went to the café."
-    assert decode_page(text.encode(), is_html=is_html).text == text
+    assert decode_page(text.encode(), is_html=is_html)[0] == text
     declared = f"<meta charset=windows-1252>{text}"
-    assert decode_page(declared.encode()).text == declared, "valid UTF-8 is UTF-8, whatever it declares"
+    assert decode_page(declared.encode())[0] == declared, "valid UTF-8 is UTF-8, whatever it declares"
 
 
 @pytest.mark.parametrize(
@@ -207,11 +207,11 @@ def test_a_broken_character_does_not_change_the_encoding(text: str, encoding: st
     text *= 20
     cut = f"{text}河".encode(encoding)[:-1]
     for head, charset in (("", encoding), (f"<meta charset={encoding}>", ""), ("", "")):
-        assert decode_page(head.encode() + cut, charset).text == head + text
+        assert decode_page(head.encode() + cut, charset)[0] == head + text
     if encoding == "utf-8":
-        assert decode_page(b"\xe9 " + cut, "utf-8").text == f" {text}"
+        assert decode_page(b"\xe9 " + cut, "utf-8")[0] == f" {text}"
         wrongly_declared = "<meta charset=utf-8>un café crème".encode("cp1252")
-        assert decode_page(wrongly_declared).text.endswith("un café crème")
+        assert decode_page(wrongly_declared)[0].endswith("un café crème")
 
 
 def test_a_text_may_mention_a_charset() -> None:
@@ -236,10 +236,18 @@ def test_pages_that_stall_or_end_the_extractor_are_set_aside(monkeypatch: pytest
         first = next(texts)
         assert (first[1].name, first[2].text) == ("good-0", "text")
         [worker] = extractor._pool._workers
-        worker._process.kill()
+        worker.kill()
         rest = list(texts)
         assert [page.name for _, page, _ in rest] == ["good-1", "good-2", "killer", "good-3", "good-4"]
         assert sum(found.reason == "the extractor crashed on it" for *_, found in rest) <= 1
+
+
+def test_a_page_that_takes_too_long_by_the_clock_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.corpus.building.parts._PATIENCE", 0.002)
+    with closing(Extractor(seconds=500.0)) as extractor:
+        pages = [Page("nested", b"<div>" * 100_000 + b"deep"), Page("good", b"<p>text</p>")]
+        results = [extracted for *_, extracted in extractor.texts(("", page) for page in pages)]
+    assert [result.reason for result in results] == ["the extractor took longer than 1 s by the clock", ""]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="on Linux only")
@@ -249,7 +257,7 @@ def test_the_extracting_process_has_a_limit_of_memory() -> None:
     with closing(Extractor()) as extractor:
         list(extractor.texts([("", Page("a", b"<p>text</p>"))]))
         [worker] = extractor._pool._workers
-        limits = resource.prlimit(worker._process.pid, resource.RLIMIT_AS)
+        limits = resource.prlimit(worker.pid, resource.RLIMIT_AS)
     assert limits[0] == MEMORY_BYTES
 
 

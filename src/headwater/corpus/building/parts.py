@@ -24,7 +24,7 @@ from headwater.corpus.building.plan import BuildTask
 from headwater.corpus.building.recipes import BuildConfig
 from headwater.corpus.dedup.keys import text_fingerprint
 from headwater.corpus.dedup.near import MinHash
-from headwater.corpus.extract.page_text import TIMER, Extracted, page_handler
+from headwater.corpus.extract.page_text import OUT_OF_TIME, TIMER, Extracted, page_handler
 from headwater.corpus.filters import Step
 from headwater.corpus.folder import (
     COLUMNS,
@@ -43,15 +43,14 @@ from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.pages import Page, holds_pages, read_pages
 from headwater.corpus.sources.text import other_encoding, read_text_file
 from headwater.corpus.task_workers import ACCOUNT, WorkerDied, WorkerPool
-from headwater.errors import DataError, ResourceError, StorageError, require_extra
+from headwater.errors import DataError, ResourceError, StorageError
 from headwater.reading import compose, file_error, read_json
 from headwater.storage import storage_errors
 
 DOCUMENTS = "documents.arrow"
 FINGERPRINTS, KEYS, SIZES = "fingerprints", "keys", "sizes"  # one row per document
 EMPTY = "it is empty"  # why a file was set aside
-SECONDS = 20.0  # of processor time for each started SHARE_BYTES of a page; a usual page takes some milliseconds
-SHARE_BYTES = 8 * 1024**2
+SECONDS = 20.0  # of processor time for a page; a usual one takes some milliseconds
 _PATIENCE = 15.0  # factor for the limit by the clock, for a process that waits or a system without such timers
 _AHEAD = 16  # pages read before the first of their texts is awaited
 
@@ -60,44 +59,40 @@ class Extractor:
     """Extracts the texts of pages in another process, started with the first; `close` ends it."""
 
     def __init__(self, seconds: float = SECONDS) -> None:
-        self.seconds = seconds
-        self._pool = WorkerPool(1, page_handler)
+        self._seconds = seconds
+        self._pool = WorkerPool(1, page_handler, seconds, _PATIENCE * seconds)
 
     def close(self) -> None:
         """End the process."""
         self._pool.close()
 
     def texts(self, pages: Iterable[tuple[str, Page]]) -> Iterator[tuple[str, Page, Extracted]]:
-        """Yield (file, page, its text) in the order of the pages, some of which are read ahead."""
-        with require_extra("corpus", "extracting the text of pages"):
-            import resiliparse.extract.html2text  # noqa: F401
-        waiting: deque[tuple[str, Page, float, Future[Extracted]]] = deque()
+        """Yield (file, page, its text) in the order of the pages, some of which are read ahead.
+
+        Raises ResourceError if the process does not start.
+        """
+        waiting: deque[tuple[str, Page, Future[Extracted]]] = deque()
         for file, page in pages:
-            seconds = self.seconds * (1 + len(page.data) // SHARE_BYTES)
-            reply = self._pool.submit((page, seconds), _PATIENCE * seconds)
-            waiting.append((file, page, seconds, reply))
+            waiting.append((file, page, self._pool.submit(page)))
             if len(waiting) >= _AHEAD:
-                yield _extracted(*waiting.popleft())
+                yield self._extracted(*waiting.popleft())
         while waiting:
-            yield _extracted(*waiting.popleft())
+            yield self._extracted(*waiting.popleft())
 
-
-def _extracted(file: str, page: Page, seconds: float, reply: Future[Extracted]) -> tuple[str, Page, Extracted]:
-    """Wait for the text of a page; raise ResourceError if the process does not start."""
-    try:
-        return file, page, reply.result()
-    except WorkerDied as died:
-        if died.at_start:
-            raise ResourceError(
-                "the extracting process ended before its first page",
-                repair="See its own message above, and whether memory ran out",
-            ) from None
-        reason = "the extractor crashed on it"
-        if died.timed_out:
-            reason = f"the extractor took longer than {_PATIENCE * seconds:g} s by the clock"
-        elif TIMER and died.status == -TIMER:
-            reason = f"the extractor took longer than {seconds:g} s"
-        return file, page, Extracted(reason=reason)
+    def _extracted(self, file: str, page: Page, reply: Future[Extracted]) -> tuple[str, Page, Extracted]:
+        try:
+            return file, page, reply.result()
+        except WorkerDied as died:
+            if died.at_start:
+                raise ResourceError(
+                    "the extracting process ended before its first page",
+                    repair="See its own message above, and whether memory ran out",
+                ) from None
+            reasons = {
+                -TIMER: f"the extractor took longer than {self._seconds:g} s",
+                OUT_OF_TIME: f"the extractor took longer than {_PATIENCE * self._seconds:g} s by the clock",
+            }
+            return file, page, Extracted(reason=reasons.get(died.status, "the extractor crashed on it"))
 
 
 class PartMaker:

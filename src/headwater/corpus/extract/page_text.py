@@ -14,6 +14,8 @@ that an idle one keeps.
 
 from __future__ import annotations
 
+import faulthandler
+import os
 import re
 import signal
 import sys
@@ -24,7 +26,7 @@ from typing import NamedTuple
 
 from headwater.corpus.extract.main_text import main_text
 from headwater.corpus.sources.pages import Page
-from headwater.errors import DataError, UsageError
+from headwater.errors import DataError, UsageError, require_extra
 from headwater.reading import encoding_of, text_encoding
 
 _PLAIN = (("\r\n", "\n"), ("\r", "\n"), ("\x00", ""), ("\xa0", " "), ("\ufeff", ""), ("\xad", ""))
@@ -50,12 +52,11 @@ class Extracted(NamedTuple):
 
 def extract_page(page: Page) -> Extracted:
     """Return the text of a page, extracted in this process; raises DataError if its encoding cannot be decided."""
-    decoded = decode_page(page.data, page.charset, is_html=page.kind == "html")
-    encoding = decoded.encoding + (f" (declared {decoded.contradicts})" if decoded.contradicts else "")
+    text, encoding = decode_page(page.data, page.charset, is_html=page.kind == "html")
+    counted: Counter[str] = Counter()
     if page.kind == "html":
-        counted: Counter[str] = Counter()
-        return Extracted(tidy(main_text(decoded.text, counted)), encoding=encoding, left_out=counted)
-    return Extracted(tidy(decoded.text), encoding=encoding)
+        text = main_text(text, counted)
+    return Extracted(tidy(text), encoding=encoding, left_out=counted)
 
 
 def tidy(text: str) -> str:
@@ -69,20 +70,11 @@ def tidy(text: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", text).strip()
 
 
-class Decoded(NamedTuple):
-    """Text of a page, its encoding, and the encoding that was declared if it is another one."""
+def decode_page(data: bytes, charset: str = "", *, is_html: bool = True) -> tuple[str, str]:
+    """Return the text of a page, and its encoding as `Extracted` has it; `charset` is what its server declares.
 
-    text: str
-    encoding: str
-    contradicts: str = ""
-
-
-class UndecidedError(DataError):
-    """No encoding gives a text that can be trusted."""
-
-
-def decode_page(data: bytes, charset: str = "", *, is_html: bool = True) -> Decoded:
-    """Return the text of a page and its encoding; `charset` is what its server declares. Raises UndecidedError."""
+    Raises DataError if no encoding gives a text that can be trusted.
+    """
     meta = _META.search(data[:_HEAD_BYTES]) if is_html else None
     names = [charset, meta["name"].decode("ascii") if meta else ""]
     declared = [encoding for encoding in dict.fromkeys(map(_canonical, names)) if encoding]
@@ -90,11 +82,12 @@ def decode_page(data: bytes, charset: str = "", *, is_html: bool = True) -> Deco
     judged = data if meta is None else data[: meta.start("name")] + data[meta.end("name") :]
     encoding = encoding_of(judged, [name for name in declared if not name.startswith("utf-16")])
     if not encoding:
-        raise UndecidedError("its encoding cannot be decided")
+        raise DataError("its encoding cannot be decided")
     text = data.decode(encoding, "ignore")
     encoding = encoding.removesuffix("-sig")
-    differs = declared and declared[0] != encoding and not text.isascii()
-    return Decoded(text, encoding, declared[0] if differs else "")
+    if declared and declared[0] != encoding and not text.isascii():
+        encoding += f" (declared {declared[0]})"
+    return text, encoding
 
 
 def _canonical(name: str) -> str:
@@ -109,31 +102,37 @@ def _canonical(name: str) -> str:
 MEMORY_BYTES = 4 * 1024**3  # address space of the extracting process
 # The signal that ends the process when a page's processor time is used up; 0 on Windows, which has no such timer.
 TIMER: int = getattr(signal, "SIGPROF", 0)
+OUT_OF_TIME = 1  # status of a process that `faulthandler` ended
 
 
-def page_handler() -> Callable[[tuple[Page, float]], Extracted]:
-    """Return the function with which the extracting process handles a page and its processor time."""
+def page_handler(seconds: float, clock_seconds: float) -> Callable[[Page], Extracted]:
+    """Return the function with which the extracting process handles a page.
+
+    A page that takes more processor time, or more time by the clock, ends the process, also in C code.
+    """
     _limit_memory()
-    extract_page(Page(name="", data=b"<p>load all that is needed</p>"))
+    with require_extra("corpus", "extracting the text of pages"):
+        extract_page(Page(name="", data=b"<p>load all that is needed</p>"))
+    nowhere = os.open(os.devnull, os.O_WRONLY)
 
-    def handle(request: tuple[Page, float]) -> Extracted:
-        page, seconds = request
+    def handle(page: Page) -> Extracted:
+        faulthandler.dump_traceback_later(clock_seconds, exit=True, file=nowhere)
         _set_timer(seconds)
         try:
             extracted = extract_page(page)
             return extracted._replace(text=extracted.text.encode("utf-8", "replace").decode())
-        except UndecidedError as error:
+        except DataError as error:
             return Extracted(reason=error.seen)
         except Exception as error:  # whatever a page provokes in an extractor is its reason
             return Extracted(reason=f"the extractor failed: {type(error).__name__}: {error}"[:500])
         finally:
             _set_timer(0)
+            faulthandler.cancel_dump_traceback_later()
 
     return handle
 
 
 def _set_timer(seconds: float) -> None:
-    """Let the system end this process after `seconds` of processor time, in C code too; 0 cancels that."""
     if sys.platform != "win32":
         signal.setitimer(signal.ITIMER_PROF, seconds)
 
