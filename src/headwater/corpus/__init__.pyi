@@ -7,7 +7,7 @@ from .filters import Step
 from .folder import Document, rank, read_documents, write_documents
 from .measures import statistics
 from .sources.pages import Page, read_pages
-from .task_workers import TaskRunner, remove_parts
+from .task_workers import TaskRunner, parts_folder, remove_parts
 from .web.fetch import FetchConfig, fetch_links
 from .web.links import LinksConfig, gather_links
 
@@ -29,6 +29,7 @@ __all__ = [
     "load_recipe",
     "make_steps",
     "measure_overlap",
+    "parts_folder",
     "rank",
     "read_documents",
     "read_funnel",

@@ -10,6 +10,8 @@ caller's script in every worker, so that a script would need `if __name__ == "__
 from __future__ import annotations
 
 import glob
+import hashlib
+import json
 import os
 import pickle
 import shutil
@@ -28,7 +30,7 @@ from typing import Any, Literal
 
 from headwater.errors import FolderError, HeadwaterError, ResourceError, StorageError
 from headwater.reading import read_json
-from headwater.storage import atomic_path, folder_lock, to_json
+from headwater.storage import Stage, atomic_path, folder_lock, to_json
 
 ACCOUNT = "account.json"
 Engine = Literal["local", "ray"]
@@ -101,17 +103,22 @@ class TaskRunner:
 
         engine "ray" does them on the cluster at `address`, or on one started here. Raises what a task raised, or
         ResourceError for a task whose worker died ATTEMPTS times, after the others of its phase are done, but a
-        failure of storage or of the program at once.
+        failure of storage or of the program at once. Removes `folder` then if no task is done.
         """
         count = workers if engine == "local" else min(workers, os.cpu_count() or 1)
-        with closing(self), closing(WorkerPool(count, _task_handler, replace(self))) as pool:
-            for phase, tasks in self.phases():
-                if engine == "ray":
-                    from headwater.corpus.building.cluster import run_on_ray
+        try:
+            with closing(self), closing(WorkerPool(count, _task_handler, replace(self))) as pool:
+                for phase, tasks in self.phases():
+                    if engine == "ray":
+                        from headwater.corpus.building.cluster import run_on_ray
 
-                    run_on_ray(self, phase, self.missing(phase, tasks), workers, address)
-                for number in self._run_missing(phase, self.missing(phase, tasks), pool):
-                    on_done(phase, number)
+                        run_on_ray(self, phase, self.missing(phase, tasks), workers, address)
+                    for number in self._run_missing(phase, self.missing(phase, tasks), pool):
+                        on_done(phase, number)
+        except HeadwaterError:
+            if not any(self.folder.glob("[!.]*")):
+                shutil.rmtree(self.folder, ignore_errors=True)
+            raise
 
     def _run_missing(self, phase: str, missing: Sequence[int], pool: WorkerPool) -> Iterator[int]:
         """Do tasks, here if one worker would do them alone; yield each when it is done."""
@@ -141,6 +148,13 @@ class TaskRunner:
 def _task_handler(runner: TaskRunner) -> Callable[[tuple[str, int]], None]:
     """Return the function with which a worker handles a request (phase, number of a task)."""
     return lambda task: runner.run(*task)
+
+
+def parts_folder(stage: Stage, *settings: str) -> Path:
+    """Return the folder next to a stage's output for its tasks, named by a hash of all that decides them."""
+    inputs = [(entry.role, entry.identity) for entry in stage.inputs]
+    key = json.dumps([stage.config, inputs, settings], sort_keys=True)
+    return stage.out.with_name(f".{stage.out.name}.{hashlib.sha256(key.encode()).hexdigest()[:12]}.parts")
 
 
 def remove_parts(out: Path) -> None:

@@ -11,8 +11,6 @@ The corpus folder also has `funnel.json` (documents of each source, what each ru
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
 from collections import Counter
@@ -29,9 +27,9 @@ from headwater.corpus.filters import Step
 from headwater.corpus.folder import Funnel, Tally, merge, shard_name
 from headwater.corpus.sources.pages import SUFFIXES as PAGE_SUFFIXES
 from headwater.corpus.sources.text import SUFFIXES
-from headwater.corpus.task_workers import Engine, remove_parts
+from headwater.corpus.task_workers import Engine, parts_folder, remove_parts
 from headwater.display import counted
-from headwater.errors import DataError, HeadwaterError, UsageError, resumable
+from headwater.errors import DataError, UsageError, resumable
 from headwater.reading import read_json
 from headwater.storage import (
     INTERACTIVE,
@@ -88,7 +86,7 @@ def build_corpus(
                 more = ", …" if len(kinds) > NAMED else ""
                 progress.note(f"{source.named}: skipped {counted(len(skipped), 'item')}: {named}{more}")
         tasks = tuple(task for source in opened for task in source.tasks)
-        runner = BuildRunner(_parts_folder(stage, opened), config, tuple(steps), tasks)
+        runner = BuildRunner(parts_folder(stage, *(source.path for source in opened)), config, tuple(steps), tasks)
         with storage_errors(stage.out):
             runner.folder.mkdir(parents=True, exist_ok=True)
             with folder_lock(runner.folder):
@@ -111,10 +109,7 @@ def _carry_out(
     sources: Sequence[BuildSource],
     progress: Progress,
 ) -> None:
-    """Do the tasks and write the corpus.
-
-    What tasks have done stays for the next run, unless the joined corpus has no document.
-    """
+    """Do the tasks and write the corpus; what they have done stays for the next run."""
     read = 0
 
     def add(phase: str, number: int) -> None:
@@ -124,14 +119,9 @@ def _carry_out(
             progress.advance(read)
 
     runner.report = lambda count: progress.advance(read + count)
-    try:
-        runner.run_all(workers=workers, engine=engine, address=address, on_done=add)
-        with stage.write() as work:
-            _join(runner, work, sources)
-    except HeadwaterError:
-        if not any(part.is_dir() for part in runner.parts):
-            shutil.rmtree(runner.folder, ignore_errors=True)
-        raise
+    runner.run_all(workers=workers, engine=engine, address=address, on_done=add)
+    with stage.write() as work:
+        _join(runner, work, sources)
 
 
 def _join(runner: BuildRunner, work: Path, sources: Sequence[BuildSource]) -> None:
@@ -199,14 +189,6 @@ def _stage(
     described = {"sources": [source.name for source in opened], "steps": [step.described() for step in steps]}
     suffixes = (*SUFFIXES, *PAGE_SUFFIXES)
     return Stage(out, kind="corpus", config=config.to_dict() | described, inputs=inputs, suffixes=suffixes), opened
-
-
-def _parts_folder(stage: Stage, sources: Sequence[BuildSource]) -> Path:
-    """Return the folder next to `out` for the parts of this build, named by a hash of its sources and settings."""
-    inputs = [(entry.role, entry.identity) for entry in stage.inputs]
-    built = json.dumps([stage.config, inputs, [source.path for source in sources]], sort_keys=True)
-    key = hashlib.sha256(built.encode()).hexdigest()[:12]
-    return stage.out.with_name(f".{stage.out.name}.{key}.parts")
 
 
 def read_funnel(corpus: Path) -> dict[str, Any]:

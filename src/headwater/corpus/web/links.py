@@ -13,10 +13,9 @@ the dumps.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -28,9 +27,9 @@ from pydantic import Field
 
 from headwater.config import Config
 from headwater.corpus.folder import Tally, merge, rank
-from headwater.corpus.task_workers import TaskRunner
+from headwater.corpus.task_workers import TaskRunner, parts_folder, remove_parts
 from headwater.corpus.web.urls import canonical_url, host_of, page_key
-from headwater.errors import DataError, HeadwaterError, resumable
+from headwater.errors import DataError, resumable
 from headwater.reading import CompressedFile, ParquetTable, parse_json, read_json, sha256_of
 from headwater.storage import (
     INTERACTIVE,
@@ -98,24 +97,19 @@ def gather_links(
         for index, (dump, path) in enumerate(zip(dumps, paths, strict=True))
     }
     stage = Stage(out, kind="links", config=config.to_dict(), inputs=inputs)
-    parts = stage.out.with_name(f".{stage.out.name}.parts")
     if stage.is_complete(progress):
-        shutil.rmtree(parts, ignore_errors=True)  # of a run killed after its last step
+        remove_parts(stage.out)  # of a run killed after its last step
         return dict(read_json(out / FUNNEL))
-    files: dict[str, Path] = {}  # by the name of the folder for the links of each
-    for entry, path in zip(stage.inputs, paths, strict=True):
-        named = json.dumps([stage.config, entry.identity])
-        files[hashlib.sha256(named.encode()).hexdigest()[:16]] = path
-    runner = _DumpRunner(parts, config, files)
+    runner = _DumpRunner(parts_folder(stage), config, paths)
     progress.start("links", unit="submissions")
     with storage_errors(stage.out):
-        parts.mkdir(parents=True, exist_ok=True)
-        with folder_lock(parts):
+        runner.folder.mkdir(parents=True, exist_ok=True)
+        with folder_lock(runner.folder):
             funnel = _sorted_dumps(runner, workers, progress)
             with stage.write() as work:
-                result = funnel.result(_write(_merged(runner.parts, config.partitions), work))
+                result = funnel.result(_write(_merged(runner), work))
                 write_json(work / FUNNEL, result)
-            shutil.rmtree(parts)
+    remove_parts(stage.out)
     for sentence in funnel.cut:
         progress.note(sentence)
     progress.finish(f"{result['links']:,} links from {funnel.submissions:,} submissions")
@@ -206,9 +200,9 @@ def _submissions(dump: Path, funnel: _Funnel) -> Iterator[dict[str, Any]]:
 def _sorted_dumps(runner: _DumpRunner, workers: int, progress: Progress) -> _Funnel:
     """Sort the links of each dump that is not done into partitions; return what all dumps have.
 
-    Removes the runner's folder if no dump can be read or has a submission; raises DataError then.
+    Raises DataError if no dump has a submission.
     """
-    funnel, every = _Funnel(), range(len(runner.files))
+    funnel, every = _Funnel(), range(len(runner.dumps))
     missing = runner.missing("dumps", len(every))
     total = sum(runner.account("dumps", number)["submissions"] for number in every if number not in missing)
 
@@ -218,18 +212,13 @@ def _sorted_dumps(runner: _DumpRunner, workers: int, progress: Progress) -> _Fun
         progress.advance(total)
 
     runner.report = lambda count: progress.advance(total + count)
-    try:
-        runner.run_all(workers=workers, on_done=add)
-    except HeadwaterError:
-        if len(runner.missing("dumps", len(every))) == len(every):
-            shutil.rmtree(runner.folder)
-        raise
+    runner.run_all(workers=workers, on_done=add)
     for number in every:
         merge(vars(funnel), runner.account("dumps", number))
     if not funnel.submissions:
         shutil.rmtree(runner.folder)
         raise DataError(
-            f"{', '.join(map(str, runner.files.values()))} contains no submissions",
+            f"{', '.join(map(str, runner.dumps))} contains no submissions",
             expected="JSON lines with url, score and subreddit",
             repair=funnel.cut[0] if funnel.cut else "Check that these are Reddit submission dumps",
         )
@@ -238,27 +227,20 @@ def _sorted_dumps(runner: _DumpRunner, workers: int, progress: Progress) -> _Fun
 
 @dataclass(eq=False)
 class _DumpRunner(TaskRunner):
-    """Sorts the links of dumps into partitions; `files` has each dump by the name of its folder."""
+    """Sorts the links of dumps into partitions."""
 
     config: LinksConfig
-    files: Mapping[str, Path]
+    dumps: Sequence[Path]
 
     def phases(self) -> Iterator[tuple[str, int]]:
-        yield "dumps", len(self.files)
-
-    @property
-    def parts(self) -> list[Path]:
-        return [self.folder / name for name in self.files]
-
-    def output(self, phase: str, number: int) -> Path:
-        return self.parts[number]
+        yield "dumps", len(self.dumps)
 
     def input_of(self, phase: str, number: int) -> str:
-        return str([*self.files.values()][number])
+        return str(self.dumps[number])
 
     def make_dumps(self, number: int, work: Path) -> dict[str, Any]:
         """Append every link of a dump that is kept to the partition of its page; return the dump's funnel."""
-        dump, funnel, rules = [*self.files.values()][number], _Funnel(), LinkRules(self.config)
+        dump, funnel, rules = self.dumps[number], _Funnel(), LinkRules(self.config)
         try:
             with ExitStack() as opened:
                 handles: dict[int, IO[str]] = {}
@@ -276,7 +258,7 @@ class _DumpRunner(TaskRunner):
                         handles[partition] = opened.enter_context(path.open("w", encoding="utf-8"))
                     handles[partition].write(json.dumps(link) + "\n")
         except DataError as error:
-            if len(self.files) == 1:
+            if len(self.dumps) == 1:
                 raise
             funnel.cut.append(f"Left out{' from there on' if funnel.submissions else ''}: {error}")
         return vars(funnel)
@@ -304,11 +286,12 @@ def _write(links: Iterator[dict[str, Any]], out: Path) -> int:
     return total
 
 
-def _merged(parts: Sequence[Path], partitions: int) -> Iterator[dict[str, Any]]:
+def _merged(runner: _DumpRunner) -> Iterator[dict[str, Any]]:
     """Yield one link a page: its first URL, best and total score, first day."""
-    for number in range(partitions):
+    for partition in range(runner.config.partitions):
         pages: dict[str, dict[str, Any]] = {}
-        for path in (part / _partition(number) for part in parts):
+        for dump in range(len(runner.dumps)):
+            path = runner.output("dumps", dump) / _partition(partition)
             if not path.exists():
                 continue
             with path.open(encoding="utf-8") as handle:

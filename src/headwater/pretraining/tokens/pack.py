@@ -16,8 +16,6 @@ corpus.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -29,7 +27,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from headwater.corpus import Division, Part, TaskRunner, read_documents, remove_parts
+from headwater.corpus import Division, Part, TaskRunner, parts_folder, read_documents, remove_parts
 from headwater.errors import DataError, MismatchError
 from headwater.pretraining.tokens.shards import ShardWriter
 from headwater.reading import read_json
@@ -79,10 +77,8 @@ def pack(
     Division(validation)  # raises UsageError
     loaded = Tokenizer.load(tokenizer)
     stage = tokens_stage(out, tokenizer, loaded, {"corpus": corpus}, {"validation": validation})
-    inputs = [(entry.role, entry.identity) for entry in stage.inputs]
-    key = json.dumps([version("headwater"), stage.config, inputs], sort_keys=True)
-    folder = out.parent / f".{out.name}.{hashlib.sha256(key.encode()).hexdigest()[:12]}.parts"
     if not stage.is_complete(progress):
+        folder = parts_folder(stage, version("headwater"))
         # The stage has compared the hashes of the corpus.
         names = sorted(open_folder(corpus, "corpus", hashes=False).files)
         files = tuple(name for name in names if name.endswith(".parquet"))
