@@ -203,8 +203,6 @@ def merge(total: dict[str, Any], part: Mapping[str, Any]) -> None:
             listed += value[: EXAMPLES - len(listed)] if name == "examples" else value
         elif isinstance(value, int):
             total[name] = total.get(name, 0) + value
-        elif value is None:
-            total[name] = None
 
 
 def size_of(document: Document) -> dict[str, int]:
@@ -222,8 +220,8 @@ class Funnel:
     """What a task, or all tasks of a build, read, kept and left out, in plain values.
 
     removed: by step, in their order, and by rule; notes: for the user; aside: pages and files without usable text;
-    encodings: pages of each; left_out: rows, records and markup that no document has; labels: of the documents, in
-    their order; composed: documents that had another Unicode form; replaced: documents with U+FFFD.
+    encodings: pages of each; left_out: rows, records and markup that no document has; labels: documents with each,
+    in their order; composed: documents that had another Unicode form; replaced: documents with U+FFFD.
     """
 
     read: dict[str, int] = field(default_factory=lambda: {"documents": 0, "bytes": 0})
@@ -233,7 +231,7 @@ class Funnel:
     aside: list[dict[str, str]] = field(default_factory=list)
     encodings: dict[str, int] = field(default_factory=dict)
     left_out: Tally = field(default_factory=Tally)
-    labels: dict[str, None] = field(default_factory=dict)
+    labels: dict[str, int] = field(default_factory=dict)
     composed: int = 0
     replaced: int = 0
 
@@ -250,4 +248,4 @@ class Funnel:
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Funnel:
         """Return the funnel whose values these are, as read from JSON."""
-        return cls(**{**value, "left_out": Tally(value["left_out"]), "labels": dict.fromkeys(value["labels"])})
+        return cls(**{**value, "left_out": Tally(value["left_out"])})

@@ -122,7 +122,7 @@ class PartMaker:
                         keys[0].write(self._hasher.keys(document.text).tobytes())
                     if count % 100 == 0:
                         report(funnel.read["documents"])
-                    funnel.labels |= dict.fromkeys(document.labels)
+                    merge(funnel.labels, dict.fromkeys(document.labels, 1))
                     yield document
 
             _write(documents(), work / DOCUMENTS)
@@ -151,7 +151,13 @@ class PartMaker:
             roots, limit = python_docs.Roots.of_interpreter(), self._config.python_docs_bytes
             yield from python_docs.read_python_docs(roots, funnel.left_out, limit)
             return
-        paths = _existing(task, funnel)
+        paths = [(name, Path(task.root, name)) for name in task.files]
+        missing = [path for _, path in paths if not path.exists()]
+        if missing and (len(missing) == len(paths) or task.kind == "corpus"):
+            raise ResourceError(
+                f"{missing[0]} does not exist on {platform.node()}",
+                repair="Make the sources available there at the same path, and run the same command again",
+            )
         if task.kind == "corpus":
             for _, path in paths:
                 yield from read_shard(path)
@@ -210,20 +216,6 @@ def run_steps(documents: Iterable[Document], steps: Iterable[Step], funnel: Funn
         else:
             merge(funnel.kept, size_of(document))
             yield document
-
-
-def _existing(task: BuildTask, funnel: Funnel) -> list[tuple[str, Path]]:
-    """Return the names and paths of a task's files; set aside those that were removed meanwhile."""
-    paths = [(name, Path(task.root, name)) for name in task.files]
-    removed = [(name, file) for name, file in paths if not file.exists()]
-    if removed and (len(removed) == len(paths) or task.kind == "corpus"):
-        raise ResourceError(
-            f"{removed[0][1]} does not exist on {platform.node()}",
-            repair="Make the sources available there at the same path, and run the same command again",
-        )
-    for name, file in removed:
-        funnel.set_aside(name, DataError(f"{file} was removed while the corpus was built"))
-    return [entry for entry in paths if entry not in removed]
 
 
 def _pages(files: Iterable[tuple[str, Path]], task: BuildTask, funnel: Funnel) -> Iterator[tuple[str, Page]]:

@@ -41,11 +41,11 @@ from headwater.storage import (
     write_json_lines,
 )
 
-NAMED = 8  # kinds of skipped files in a note; the funnel lists the names
+NAMED = 8  # kinds of skipped files in a note
 DOCUMENTS = "documents"  # folder of the Parquet files: their readers reject a folder that also has JSON
 FUNNEL = "funnel.json"
 ASIDE = "set-aside.jsonl"
-NOTES, NAMES = 200, 1000  # notes and names of skipped files in FUNNEL; `set-aside.jsonl` is complete
+NOTES = 200  # in FUNNEL; `set-aside.jsonl` is complete
 
 
 @resumable()
@@ -78,20 +78,25 @@ def build_corpus(
     stage, opened = _stage(sources, Path(out), config, steps)
     if not stage.is_complete(progress):
         for source in opened:
-            if skipped := source.skipped:
-                endings = ((name, PurePath(name).suffix.lower()) for name in skipped)
-                # Apache-2.0 has no suffix.
-                kinds = Counter(end if end.strip(".0123456789") else name for name, end in endings).most_common()
-                named = ", ".join(f"{count:,} {kind}" if count > 1 else kind for kind, count in kinds[:NAMED])
-                more = ", …" if len(kinds) > NAMED else ""
-                progress.note(f"{source.named}: skipped {counted(len(skipped), 'item')}: {named}{more}")
-        tasks = tuple(task for source in opened for task in source.tasks)
+            if source.skipped:
+                progress.note(_skipped(source))
+        read, tasks = 0, tuple(task for source in opened for task in source.tasks)
         runner = BuildRunner(parts_folder(stage, *(source.path for source in opened)), config, tuple(steps), tasks)
+
+        def on_done(phase: str, number: int) -> None:
+            nonlocal read
+            if phase == PARTS:
+                read += part_funnel(runner.output(phase, number)).read["documents"]
+                progress.advance(read)
+
+        runner.report = lambda count: progress.advance(read + count)
         with storage_errors(stage.out):
             runner.folder.mkdir(parents=True, exist_ok=True)
             with folder_lock(runner.folder):
                 progress.start("corpus", unit="documents")
-                _carry_out(runner, workers, engine, address, stage, opened, progress)
+                runner.run_all(workers=workers, engine=engine, address=address, on_done=on_done)
+                with stage.write() as work:
+                    _join(runner, work, opened)
         funnel = read_funnel(stage.out)
         for note in funnel["notes"]:
             progress.note(note)
@@ -100,33 +105,23 @@ def build_corpus(
     remove_parts(stage.out)
 
 
-def _carry_out(
-    runner: BuildRunner,
-    workers: int,
-    engine: Engine,
-    address: str,
-    stage: Stage,
-    sources: Sequence[BuildSource],
-    progress: Progress,
-) -> None:
-    """Do the tasks and write the corpus; what they have done stays for the next run."""
-    read = 0
-
-    def add(phase: str, number: int) -> None:
-        nonlocal read
-        if phase == PARTS:
-            read += part_funnel(runner.output(phase, number)).read["documents"]
-            progress.advance(read)
-
-    runner.report = lambda count: progress.advance(read + count)
-    runner.run_all(workers=workers, engine=engine, address=address, on_done=add)
-    with stage.write() as work:
-        _join(runner, work, sources)
+def _skipped(source: BuildSource) -> str:
+    """Return a sentence on the items of a source that are not read, by their endings; the funnel has the names."""
+    endings = ((name, PurePath(name).suffix.lower()) for name in source.skipped)
+    # Apache-2.0 has no suffix.
+    kinds = Counter(end if end.strip(".0123456789") else name for name, end in endings).most_common()
+    named = [f"{count:,} {kind}" if count > 1 else kind for kind, count in kinds[:NAMED]]
+    more = ["…"] if len(kinds) > NAMED else []
+    return f"{source.named}: skipped {counted(len(source.skipped), 'item')}: {', '.join(named + more)}"
 
 
 def _join(runner: BuildRunner, work: Path, sources: Sequence[BuildSource]) -> None:
     """Write the corpus into the stage's folder `work`; raise DataError if it has no document."""
-    total, entries, reasons, aside = Funnel(), [*map(_described, sources)], dict[int, str](), 0
+    total, reasons, aside = Funnel(), dict[int, str](), 0
+    entries: list[dict[str, Any]] = [{"source": source.name, "documents": 0, "bytes": 0} for source in sources]
+    for entry, source in zip(entries, sources, strict=True):
+        if source.skipped:
+            entry["left_out"] = source.skipped
     for part, task in zip(runner.parts, runner.tasks, strict=True):
         funnel = part_funnel(part)
         for reason in (*(page["reason"] for page in funnel.aside), *funnel.notes):
@@ -231,11 +226,3 @@ def _join_shards(runner: BuildRunner, work: Path, funnel: Funnel) -> Tally:
             repair=f"Loosen it with --set; it removed {strictest or 'duplicates'}",
         )
     return counts
-
-
-def _described(source: BuildSource) -> dict[str, Any]:
-    entry: dict[str, Any] = {"source": source.name, "documents": 0, "bytes": 0}
-    if names := source.skipped[:NAMES]:
-        more = len(source.skipped) - len(names)
-        entry["left_out"] = [*names, f"… and {counted(more, 'further item')}"] if more else names
-    return entry

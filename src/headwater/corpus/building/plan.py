@@ -93,11 +93,6 @@ def open_source(number: int, source: str | Path, *, alone: bool = True) -> Build
     return BuildSource(named, name, str(absolute), path, tasks, skipped)
 
 
-def _is_source(path: Path) -> bool:
-    """Return whether a file, by its name, is read as part of a folder."""
-    return holds_text(path) or holds_pages(path)
-
-
 def _has_utf8_name(path: Path) -> bool:
     try:
         check_name(path)
@@ -116,7 +111,7 @@ def _text_files(source: Path) -> tuple[list[Path], list[str]]:
         expected = f"a file, a folder or {' or '.join(BUILT_IN)}"
         raise DataError(f"{source} {problem}", expected=expected, repair="Check the path")
     every, left_out = user_files(source)
-    files = [path for path in every if _is_source(path) and _has_utf8_name(path)]
+    files = [path for path in every if (holds_text(path) or holds_pages(path)) and _has_utf8_name(path)]
     if not files:
         raise DataError(
             f"{source} contains no text file",
