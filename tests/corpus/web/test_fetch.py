@@ -630,7 +630,7 @@ def test_a_fetch_killed_while_its_files_are_hashed_loses_no_page(
 
 def test_a_folder_without_links_is_named_before_fetching(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("http://example.com/")
-    with pytest.raises(FolderError, match="not a links folder"):
+    with pytest.raises(FolderError, match="expected a links folder"):
         fetch(tmp_path / "list.txt", tmp_path / "pages")
     assert not (tmp_path / "pages").exists()
 

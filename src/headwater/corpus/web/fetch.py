@@ -27,10 +27,10 @@ from headwater.corpus.web.answers import Moved, Refused
 from headwater.corpus.web.crawl_database import DATABASE, CrawlDatabase, HostLinks, WaitingLink
 from headwater.corpus.web.links import read_links
 from headwater.corpus.web.urls import canonical_url, host_of
-from headwater.corpus.web.visit import Visitor, require_packages
-from headwater.errors import DataError, FolderError, resumable
+from headwater.corpus.web.visit import Visitor
+from headwater.errors import DataError, require_extra, resumable
 from headwater.reading import read_json
-from headwater.storage import INTERACTIVE, Progress, Stage, folder_lock, storage_errors, write_json
+from headwater.storage import INTERACTIVE, Progress, Stage, folder_lock, open_folder, storage_errors, write_json
 
 FUNNEL = "funnel.json"
 _BEGUN = 20_000  # hosts that are being visited or wait for their delay
@@ -71,53 +71,37 @@ def fetch_links(
 ) -> dict[str, Any]:
     """Visit the links of a links folder and write the pages folder `out`; resume it, or keep it if complete.
 
-    Returns counts: links, pages (also those cut short),
-    bytes, outcomes {outcome: links}, examples {outcome: [url, …]}.
+    Returns counts: links, pages (also those cut short), bytes, outcomes {outcome: links}, examples {outcome:
+    [url, …]}. Raises FolderError if `links` is another folder, DataError if it contains no links.
     """
     config = config or FetchConfig()
-    require_packages()
-    stage = _stage(links, out, config)
+    with require_extra("corpus", "fetching"):
+        import aiohttp  # noqa: F401
+        import protego  # noqa: F401
+    open_folder(links, "links")
+    # Settings of speed and contact may change between two runs of one fetch.
+    free = {"hosts", "delay", "contact", "back_off", "longest_wait", "retries", "failures"}
+    decisive = {key: value for key, value in config.to_dict().items() if key not in free}
+    stage = Stage(out, kind="pages", config=decisive, inputs={"links": links}, grows=True)
     if stage.is_complete(progress):
         (out / DATABASE).unlink(missing_ok=True)  # of a fetch killed after its last step
         return dict(read_json(out / FUNNEL))
     with storage_errors(out):
         stage.begin()
         with folder_lock(out):
-            result = _crawl(links, out, config, progress)
+            with closing(CrawlDatabase(out, _with_hosts(links))) as database:
+                progress.start("fetch", unit="links")
+                asyncio.run(_Fetch(config, database, progress).run())
+                if not database.links:
+                    raise DataError(
+                        f"{links} contains no links", repair="Gather more with: headwater corpus links"
+                    )
+                result = database.result()
             write_json(out / FUNNEL, result)
             stage.finish()  # may take hours; killed here, the fetch still has its links
             (out / DATABASE).unlink()
     progress.finish(f"{result['pages']:,} pages of {result['links']:,} links, {result['bytes'] / 1e6:.1f} MB")
     return result
-
-
-def _stage(links: Path, out: Path, config: FetchConfig) -> Stage:
-    """Return the stage of a fetch; raises FolderError if `links` is another folder."""
-    # Settings of speed and contact may change between two runs of one fetch.
-    free = {"hosts", "delay", "contact", "back_off", "longest_wait", "retries", "failures"}
-    stage = Stage(
-        out,
-        kind="pages",
-        config={key: value for key, value in config.to_dict().items() if key not in free},
-        inputs={"links": links},
-        grows=True,
-    )
-    if stage.inputs[0].kind != "links":
-        raise FolderError(
-            f"{links} is not a links folder ({stage.inputs[0].kind})",
-            repair="Make one with: headwater corpus links DUMP… --out links",
-        )
-    return stage
-
-
-def _crawl(links: Path, out: Path, config: FetchConfig, progress: Progress) -> dict[str, Any]:
-    """Visit the links that have no outcome in `out`; return the counts of all."""
-    with closing(CrawlDatabase(out, _with_hosts(links))) as database:
-        progress.start("fetch", unit="links")
-        asyncio.run(_Fetch(config, database, progress).run())
-        if not database.links:
-            raise DataError(f"{links} contains no links", repair="Gather more with: headwater corpus links")
-        return database.result()
 
 
 def _with_hosts(links: Path) -> Iterator[tuple[str, str, str | None]]:

@@ -29,7 +29,6 @@ from headwater.corpus.web.answers import (
 )
 from headwater.corpus.web.robots import RobotsChecker
 from headwater.corpus.web.urls import PORTS, host_of
-from headwater.errors import require_extra
 
 if TYPE_CHECKING:
     from headwater.corpus.web.crawl_database import CrawlDatabase
@@ -42,13 +41,6 @@ _GATES_KEPT = 100_000  # hosts
 _DNS_SECONDS = 120.0  # for one name; resolvers usually give up sooner
 # Other failures of DNS may be temporary. Not every platform has EAI_NODATA.
 _NO_SUCH_HOST = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
-
-
-def require_packages() -> None:
-    """Raise ResourceError if the packages that visit pages are not installed."""
-    with require_extra("corpus", "fetching"):
-        import aiohttp  # noqa: F401
-        import protego  # noqa: F401
 
 
 @dataclass
