@@ -70,6 +70,19 @@ class WordHashes(dict[Any, int]):
         return value
 
 
+def gram_hashes(values: Hashes, words: int) -> Hashes:
+    """Return the hashes of the n-grams of words whose hashes are `values`: (len(values) − words + 1,) uint64."""
+    grams = np.zeros(max(0, len(values) - words + 1), dtype=np.uint64)
+    for offset in range(words):
+        grams *= _MULTIPLIER
+        grams += values[offset : offset + len(grams)]
+    # The low bits of the sums depend only on the low bits of the words: mix.
+    grams ^= grams >> np.uint64(29)
+    grams *= np.uint64(0xBF58476D1CE4E5B9)
+    grams ^= grams >> np.uint64(32)
+    return grams
+
+
 class Grams:
     """Computes the hashes of the n-grams of documents."""
 
@@ -102,14 +115,7 @@ class Grams:
     def _hashed(self, parts: Sequence[tuple[int, list[Any]]], count: int) -> Iterator[tuple[int, Hashes]]:
         words = chain.from_iterable(listed for _, listed in parts)
         values = np.fromiter(map(self._hashes.__getitem__, words), dtype=np.uint64, count=count)
-        grams = np.zeros(max(0, count - self.words + 1), dtype=np.uint64)
-        for offset in range(self.words):
-            grams *= _MULTIPLIER
-            grams += values[offset : offset + len(grams)]
-        # The low bits of the sums depend only on the low bits of the words: mix.
-        grams ^= grams >> np.uint64(29)
-        grams *= np.uint64(0xBF58476D1CE4E5B9)
-        grams ^= grams >> np.uint64(32)
+        grams = gram_hashes(values, self.words)
         start = 0
         for number, listed in parts:
             yield number, grams[start : max(start, start + len(listed) - self.words + 1)]
@@ -183,9 +189,7 @@ class TrainingGrams:
 
     def percent(self, texts: Iterable[str]) -> tuple[float, int]:
         """Return the percentage of the n-grams of test texts that are in the training text, and their number."""
-        shares = self.shares(texts)
-        total = sum(count for _, count in shares)
-        return 100 * sum(shared for shared, _ in shares) / max(1, total), total
+        return _percent(self.shares(texts))
 
 
 def measure_overlap(
@@ -212,7 +216,11 @@ def measure_overlap(
     progress.advance(1)
     rows = []
     for number, test in enumerate(tests):
-        rows.append(_row_of(test, training, left_out))
+        shares = training.shares(texts_of(test, left_out))
+        percent, grams = _percent(shares)
+        if not grams:
+            raise _too_short(test, words, "a text to compare")
+        rows.append({"name": test.name, "documents": len(shares), "grams": grams, "train": percent, "own": None})
         if own:
             its = training_grams(own[number], texts_of(test, Tally()), words, progress)
             rows[-1]["own"] = its.percent(texts_of(test, Tally()))[0]
@@ -228,16 +236,6 @@ def measure_overlap(
     }
 
 
-def _row_of(test: Path, training: TrainingGrams, left_out: Tally) -> dict[str, Any]:
-    """Return a row of the table, without the own training part; raises DataError for a text without n-grams."""
-    shares = training.shares(texts_of(test, left_out))
-    grams = sum(count for _, count in shares)
-    if not grams:
-        raise _too_short(test, training.grams.words, "a text to compare")
-    percent = 100 * sum(shared for shared, _ in shares) / grams
-    return {"name": test.name, "documents": len(shares), "grams": grams, "train": percent, "own": None}
-
-
 def training_grams(
     train: Path, tests: Iterable[str], words: int = WORDS, progress: Progress = SILENT
 ) -> TrainingGrams:
@@ -251,6 +249,11 @@ def training_grams(
     if not training.count:
         raise _too_short(train, words, "a text to compare with")
     return training
+
+
+def _percent(shares: Sequence[tuple[int, int]]) -> tuple[float, int]:
+    total = sum(count for _, count in shares)
+    return 100 * sum(shared for shared, _ in shares) / max(1, total), total
 
 
 def _too_short(path: Path, words: int, expected: str) -> DataError:
