@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 from headwater.errors import DataError
 
@@ -59,42 +59,33 @@ def refuse(error: DataError) -> None:
 
 
 def _with_values(rows: Iterator[tuple[int, Row]], names: Sequence[str], path: object) -> Iterator[tuple[int, Row]]:
-    columns = [(name, [_Path.parse(part) for part in name.split(",")]) for name in names]
     for number, row in rows:
-        values = {name: _value(row, name, paths, f"{path} row {number:,}") for name, paths in columns}
+        values = {name: _value(row, name, f"{path} row {number:,}") for name in names}
         yield number, {**row, **{name: value for name, value in values.items() if value is not _MISSING}}
 
 
-class _Path(NamedTuple):
-    """A value of a row: `name`, `sheet!name` or `name.key.0`: a key of an object, a position in a list."""
-
-    name: str
-    keys: list[str]
-
-    @classmethod
-    def parse(cls, name: str) -> Self:
-        return cls(name, name.rpartition("!")[2].split("."))
-
-    def value(self, row: Row) -> Any:
-        if self.name in row:
-            return row[self.name]
-        value: Any = row
-        for key in self.keys:
-            if isinstance(value, Mapping) and key in value:
-                value = value[key]
-            elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
-                value = value[int(key)]
-            else:
-                return _MISSING if value is not None else None
-        return value
-
-
-def _value(row: Row, name: str, paths: Sequence[_Path], where: str) -> Any:
+def _value(row: Row, name: str, where: str) -> Any:
     """Return the value at a path, or the texts at several with a blank line between two."""
+    paths = name.split(",")
     if len(paths) == 1:
-        return paths[0].value(row)
-    values = [value for path in paths if (value := path.value(row)) not in (None, _MISSING, "")]
+        return _value_at(row, name)
+    values = [value for path in paths if (value := _value_at(row, path)) not in (None, _MISSING, "")]
     for value in values:
         if not isinstance(value, str | int | float):
             raise DataError(f"{where} has a {type(value).__name__} in {name!r}", expected="texts to join")
     return "\n\n".join(map(str, values)) if values else None
+
+
+def _value_at(row: Row, path: str) -> Any:
+    """Return the value of `name`, `sheet!name` or `name.key.0`: a key of an object, a position in a list."""
+    if path in row:
+        return row[path]
+    value: Any = row
+    for key in path.rpartition("!")[2].split("."):
+        if isinstance(value, Mapping) and key in value:
+            value = value[key]
+        elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+            value = value[int(key)]
+        else:
+            return _MISSING if value is not None else None
+    return value
