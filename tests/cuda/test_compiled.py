@@ -12,7 +12,7 @@ from torch._dynamo.utils import counters
 
 from headwater.finetuning import Batch, Encoded, ExampleSampler, TaskModel
 from headwater.finetuning.model.batches import inference_batches
-from headwater.finetuning.model.objective import l3
+from headwater.finetuning.model.heads import l3
 from headwater.model import IGNORE, build_model, preset
 from headwater.pretraining import TokenBatch, l1, masked
 from headwater.training import TrainConfig, Trainer

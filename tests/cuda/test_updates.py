@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headwater.finetuning import Encoded, ExampleSampler, TaskModel, TaskName
-from headwater.finetuning.model.objective import l3
+from headwater.finetuning.model.heads import l3
 from headwater.model import IGNORE, PRESETS, ModelConfig, build_model, preset
 from headwater.pretraining import TokenBatch, l1, masked
 from headwater.training import Ranks, TrainConfig, Trainer

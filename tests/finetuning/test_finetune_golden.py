@@ -12,7 +12,7 @@ import torch
 
 from headwater.finetuning import Encoded, FinetuneConfig, Labels, TaskModel
 from headwater.finetuning.model.batches import collate
-from headwater.finetuning.model.objective import class_loss, l3, language_model_loss
+from headwater.finetuning.model.heads import class_loss, l3, language_model_loss
 from headwater.model import ModelConfig, build_model, preset
 from headwater.training import Trainer
 

@@ -16,7 +16,7 @@ from headwater.finetuning.learning.examples import Examples, encode
 from headwater.finetuning.learning.fit import fit
 from headwater.finetuning.learning.linear import fit_path, sampled
 from headwater.finetuning.model.fine_tuned import decide
-from headwater.finetuning.model.pooled import PooledModel
+from headwater.finetuning.model.heads import PooledModel
 from headwater.finetuning.results.metrics import measure_scores
 from headwater.finetuning.rows.split import folds
 

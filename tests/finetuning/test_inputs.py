@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from headwater.errors import DataError
 from headwater.finetuning import Encoded, Raw
-from headwater.finetuning.model.inputs import arrange, encode, shorten
+from headwater.finetuning.model.inputs import Frame, arrange, encode, shorten
 from headwater.tokenizer import TaskTokens, Tokenizer
 
-S, D, E = TOKENS = TaskTokens(900, 901, 902)
+S, D, E = TaskTokens(900, 901, 902)
+TOKENS = Frame((S,), (D,), (E,))
 ids = st.lists(st.integers(0, 99), max_size=30)
 
 

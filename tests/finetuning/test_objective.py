@@ -11,7 +11,7 @@ import torch
 
 from headwater.finetuning import Batch, Encoded, ExampleSampler, FinetuneConfig, Labels, TaskModel, TaskName
 from headwater.finetuning.model.batches import collate, inference_batches
-from headwater.finetuning.model.objective import l2, l3
+from headwater.finetuning.model.heads import l3
 from headwater.model import ModelConfig, build_model
 from headwater.training import Trainer
 from headwater.training.schedule import PAPER_WIDTH
@@ -86,7 +86,7 @@ def test_the_loss_is_the_papers(task: TaskName, counts: list[int], labels: Label
     model = tiny(task, labels.outputs).eval()
     soft = labels.probabilities(encoded).astype(np.float64)
     batch = whole_batch(encoded, labels)
-    for objective, weight in ((l2, 0.0), (l3(0.5), 0.5), (l3(2.0), 2.0)):
+    for objective, weight in ((l3(0), 0.0), (l3(0.5), 0.5), (l3(2.0), 2.0)):
         loss, logged = objective(model, batch)
         assert loss.item() == pytest.approx(reference(model, encoded, task, soft, weight), abs=1e-5)
         assert loss.item() == pytest.approx(sum(float(v) * {"l2": 1, "l1": weight}[k] for k, v in logged.items()))
@@ -167,13 +167,13 @@ def test_prediction_covers_every_example_once() -> None:
 def test_an_update_is_that_of_the_code() -> None:
     config = FinetuneConfig(precision="fp32", lambda_lm=0.0, clip=0.01, warmup=0.3, steps=10)
     model = tiny("classify", 2)
-    trainer = Trainer(model, l2, config.resolve(PAPER, examples=6))
+    trainer = Trainer(model, l3(0), config.resolve(PAPER, examples=6))
     batch = whole_batch(random_examples([1] * 6, seed=7, target_high=2), Labels(target="class", names=["a", "b"]))
     parameters = dict(model.named_parameters())
     moments = {name: (np.zeros(p.shape), np.zeros(p.shape)) for name, p in parameters.items()}
     for update in range(10):
         before = {name: p.detach().double().numpy().copy() for name, p in parameters.items()}
-        loss, _ = l2(model, batch)
+        loss, _ = l3(0)(model, batch)
         found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
         gradients = {
             name: np.zeros(p.shape) if g is None else g.double().numpy()

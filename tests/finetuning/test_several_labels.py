@@ -22,8 +22,8 @@ from headwater.cli.main import main
 from headwater.errors import DataError
 from headwater.finetuning import Classifier, FinetuneConfig, Labels, Raw, finetune, predict_file
 from headwater.finetuning.model.batches import collate
+from headwater.finetuning.model.heads import class_loss
 from headwater.finetuning.model.inputs import encode
-from headwater.finetuning.model.objective import class_loss
 from headwater.finetuning.results.metrics import measure_labels
 from headwater.finetuning.rows.arrays import as_label_sets
 from headwater.finetuning.rows.columns import Columns

@@ -5,7 +5,7 @@ from .learning.parts import arrange_rows
 from .learning.train import build_trainer, train_task
 from .model.batches import Batch, ExampleSampler
 from .model.fine_tuned import FineTuned, Prediction
-from .model.head import TaskModel, TaskOutput
+from .model.heads import TaskModel, TaskOutput
 from .model.inputs import Encoded
 from .predict import predict_file
 from .results.explanation import Occlusion, explain

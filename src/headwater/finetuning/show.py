@@ -10,8 +10,8 @@ from typing import Any
 from headwater import shipped
 from headwater.errors import DataError
 from headwater.finetuning.learning.config import FinetuneConfig
+from headwater.finetuning.model.heads import text_frame
 from headwater.finetuning.model.inputs import encode
-from headwater.finetuning.model.pooled import text_frame
 from headwater.finetuning.rows.read import read_table
 from headwater.finetuning.rows.row import Label
 from headwater.model import load_config
@@ -56,8 +56,7 @@ def show_examples(
     if table.unread.first:
         error: DataError = table.unread.first[0]
         raise error
-    joined = "gpt1" in config.members(shape) or config.task == "choice"
-    frame = None if joined else text_frame(extended, shape)
+    frame = text_frame(extended, shape, config.task, config.members(shape))
     names = {index: name for name, index in extended.special_tokens.items()}
     shown = []
     for row in rows:

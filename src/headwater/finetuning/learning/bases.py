@@ -18,8 +18,8 @@ from headwater.finetuning.learning.config import POLICY, FinetuneConfig
 from headwater.finetuning.learning.linear import PROBE_STRENGTHS, PROBE_WIDTH, choose_linear
 from headwater.finetuning.learning.parts import Parts
 from headwater.finetuning.model.fine_tuned import refuse_as_base
+from headwater.finetuning.model.heads import Pooled, PooledModel, text_frame
 from headwater.finetuning.model.inputs import encode
-from headwater.finetuning.model.pooled import Pooled, PooledModel, text_frame
 from headwater.finetuning.rows.split import folds
 from headwater.model import build_model, load_config, load_model
 from headwater.reading import compose

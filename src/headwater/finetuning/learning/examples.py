@@ -15,14 +15,14 @@ from headwater.finetuning.learning.config import POLICY, FinetuneConfig
 from headwater.finetuning.learning.linear import Split, sampled
 from headwater.finetuning.learning.parts import Part, Parts
 from headwater.finetuning.learning.train import row_weights
+from headwater.finetuning.model.heads import text_frame
 from headwater.finetuning.model.inputs import Encoded, truncation
 from headwater.finetuning.model.inputs import encode as encode_rows
-from headwater.finetuning.model.pooled import text_frame
 from headwater.finetuning.rows.labels import Labels
 from headwater.finetuning.rows.row import MemberName
 
 if TYPE_CHECKING:
-    from headwater.finetuning.model.head import TaskModel
+    from headwater.finetuning.model.heads import TaskModel
     from headwater.finetuning.rows.row import Raw, TaskName
     from headwater.model import Model
     from headwater.tokenizer import Tokenizer
@@ -130,7 +130,7 @@ def encode(
     members = config.members(base.config)
     numbers = {id(row): number for number, row in enumerate(parts.train.rows)}
     parts = parts.divided(config, crossed="gpt1" not in members)
-    frame = None if "gpt1" in members or config.task == "choice" else text_frame(base.tokenizer, base.config)
+    frame = text_frame(base.tokenizer, base.config, config.task, members)
 
     def encoded(*read: Part) -> Encoded:
         rows = [row for part in read for row in part.rows]

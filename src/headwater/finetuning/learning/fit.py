@@ -17,7 +17,7 @@ from headwater.finetuning.learning.members import LEARN, Member
 from headwater.finetuning.learning.parts import Part
 from headwater.finetuning.learning.train import Reporter, Training
 from headwater.finetuning.model.fine_tuned import FineTuned, TaskDescription
-from headwater.finetuning.model.head import TaskModel
+from headwater.finetuning.model.heads import TaskModel
 from headwater.finetuning.model.mixture import best_temperature, mixture_weights, pool
 from headwater.finetuning.model.tfidf import Tfidf
 from headwater.finetuning.rows.row import MemberName

@@ -19,8 +19,7 @@ import numpy.typing as npt
 import torch
 from scipy.sparse import issparse
 
-from headwater.finetuning.model.head import log_probabilities
-from headwater.finetuning.model.pooled import Pooled
+from headwater.finetuning.model.heads import Pooled, log_probabilities
 from headwater.finetuning.rows.labels import Labels
 
 Floats = npt.NDArray[np.float32]

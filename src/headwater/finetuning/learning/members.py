@@ -34,9 +34,8 @@ from headwater.finetuning.learning.linear import (
     probabilities_of,
 )
 from headwater.finetuning.learning.train import Reporter, Training, train_task
-from headwater.finetuning.model.head import TaskModel
+from headwater.finetuning.model.heads import PooledModel, TaskModel
 from headwater.finetuning.model.mixture import mean_loss, mixture_weights, pool
-from headwater.finetuning.model.pooled import PooledModel
 from headwater.finetuning.model.tfidf import Tfidf
 from headwater.finetuning.rows.labels import Labels
 from headwater.finetuning.rows.row import MemberName, TaskName

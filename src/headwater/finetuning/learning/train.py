@@ -14,9 +14,8 @@ import numpy.typing as npt
 from headwater.finetuning.learning.config import FinetuneConfig
 from headwater.finetuning.model.batches import CPU_TOKENS, DEVICE_TOKENS, ExampleSampler
 from headwater.finetuning.model.fine_tuned import decide
-from headwater.finetuning.model.head import TaskModel
+from headwater.finetuning.model.heads import TaskModel, l3
 from headwater.finetuning.model.inputs import Encoded
-from headwater.finetuning.model.objective import l3
 from headwater.finetuning.results.metrics import measure_decisions
 from headwater.finetuning.rows.labels import Labels
 from headwater.storage import SILENT, Progress

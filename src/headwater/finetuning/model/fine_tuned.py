@@ -22,10 +22,9 @@ from pydantic import Field
 from headwater import shipped
 from headwater.config import Config
 from headwater.errors import FolderError, UsageError
-from headwater.finetuning.model.head import TaskModel
+from headwater.finetuning.model.heads import Pooled, PooledModel, TaskModel, text_frame
 from headwater.finetuning.model.inputs import Encoded, encode
 from headwater.finetuning.model.mixture import expected_score, pool
-from headwater.finetuning.model.pooled import Pooled, PooledModel, text_frame
 from headwater.finetuning.model.tfidf import Tfidf
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import Labels
@@ -143,9 +142,7 @@ class FineTuned:
             self.base.config.context,
             targets=None if labels is None else labels.targets(composed, name),
             name=name,
-            frame=None
-            if "gpt1" in self.members or self.task == "choice"
-            else text_frame(self.tokenizer, self.base.config),
+            frame=text_frame(self.tokenizer, self.base.config, self.task, self.members),
         )
 
     def probabilities(self, encoded: Encoded) -> npt.NDArray[np.float32]:

@@ -26,7 +26,7 @@ from headwater.errors import DataError
 from headwater.finetuning.rows.row import Raw, TaskName
 
 if TYPE_CHECKING:
-    from headwater.tokenizer import TaskTokens, Tokenizer
+    from headwater.tokenizer import Tokenizer
 
 # Rows and characters that are tokenized at a time: enough for the tokenizer's threads, few enough to stream.
 _CHUNK, _CHUNK_CHARACTERS = 1_024, 1 << 23
@@ -41,6 +41,10 @@ class Frame(NamedTuple):
     between: tuple[int, ...]
     after: tuple[int, ...]
 
+    def pair(self, first: Sequence[int], second: Sequence[int]) -> list[int]:
+        """Return the sequence of two texts."""
+        return [*self.before, *first, *self.between, *second, *self.after]
+
 
 class Arranged(NamedTuple):
     """The sequences of one row, and how many tokens were cut from it."""
@@ -50,45 +54,38 @@ class Arranged(NamedTuple):
 
 
 def arrange(
-    task: TaskName,
-    segments: Sequence[Sequence[int]],
-    tokens: TaskTokens | Frame,
-    context: int,
-    *,
-    apart: bool = False,
+    task: TaskName, segments: Sequence[Sequence[int]], frame: Frame, context: int, *, apart: bool = False
 ) -> Arranged:
     """Return the sequences of one row from its tokenized segments, none longer than `context`.
 
-    tokens: those around the texts. apart: each text is a sequence of its own (`pooled`).
+    apart: each text is a sequence of its own, as the pooled head reads it.
 
     Raises DataError if not even a shortened row fits, as when an answer alone fills the context.
     """
     if apart:
-        alone = [arrange("classify", [text], tokens, context) for text in segments]
+        alone = [arrange("classify", [text], frame, context) for text in segments]
         return Arranged([part.sequences[0] for part in alone], sum(part.cut for part in alone))
     if task == "choice":
-        return _arrange_answers(segments[0], segments[1], segments[2:], tokens, context)
-    before, between, after = _around(tokens)
-    free = context - len(before) - len(after) - (len(between) if len(segments) > 1 else 0)
+        return _arrange_answers(segments[0], segments[1], segments[2:], frame, context)
+    free = context - len(frame.before) - len(frame.after) - (len(frame.between) if len(segments) > 1 else 0)
     if free < 1:
         raise DataError("the model's context is too short for a text and the task tokens")
     lengths = shorten([len(text) for text in segments], free)
-    texts = [text[:length] for text, length in zip(segments, lengths, strict=True)]
+    first, *second = (text[:length] for text, length in zip(segments, lengths, strict=True))
     cut = sum(map(len, segments)) - sum(lengths)
     if task == "classify":
-        return Arranged([[*before, *texts[0], *after]], cut)
-    first, second = texts
+        return Arranged([[*frame.before, *first, *frame.after]], cut)
     # Two similar texts have no natural order: both are read, and the two extract vectors are added before the
     # head.
-    orders = [(first, second), (second, first)] if task == "similarity" else [(first, second)]
-    return Arranged([_pair(*order, tokens) for order in orders], cut)
+    orders = [(first, second[0]), (second[0], first)] if task == "similarity" else [(first, second[0])]
+    return Arranged([frame.pair(*order) for order in orders], cut)
 
 
 def _arrange_answers(
     story: Sequence[int],
     question: Sequence[int],
     answers: Sequence[Sequence[int]],
-    tokens: TaskTokens | Frame,
+    frame: Frame,
     context: int,
 ) -> Arranged:
     fixed = 3 + len(question) + max(len(answer) for answer in answers)
@@ -100,17 +97,7 @@ def _arrange_answers(
         )
     length = min(len(story), context - fixed)
     before = [*story[:length], *question]
-    return Arranged([_pair(before, answer, tokens) for answer in answers], len(story) - length)
-
-
-def _pair(first: Sequence[int], second: Sequence[int], tokens: TaskTokens | Frame) -> list[int]:
-    before, between, after = _around(tokens)
-    return [*before, *first, *between, *second, *after]
-
-
-def _around(tokens: TaskTokens | Frame) -> list[tuple[int, ...]]:
-    """Return the ids before, between and after texts."""
-    return [part if isinstance(part, tuple) else (part,) for part in tokens[:3]]
+    return Arranged([frame.pair(before, answer) for answer in answers], len(story) - length)
 
 
 def shorten(lengths: Sequence[int], total: int) -> list[int]:
@@ -211,7 +198,7 @@ def encode(
 
     Raises DataError naming the row that cannot be used, and its table if that has a `name`.
     """
-    tokens = frame or tokenizer.task_tokens
+    around = frame or Frame(*((token,) for token in tokenizer.task_tokens))
     ids = [np.zeros(0, dtype=np.int32)]
     lengths, candidates = [0], [0]
     cut: list[int] = []
@@ -224,7 +211,7 @@ def encode(
         for row in chunk:
             segments = [next(tokenized) for _ in row.segments]
             try:
-                arranged = arrange(task, segments, tokens, context, apart=frame is not None)
+                arranged = arrange(task, segments, around, context, apart=frame is not None)
                 if not (all(arranged.sequences) or row.is_empty(task)):
                     raise DataError("the tokenizer has no token for the text")
             except DataError as error:
@@ -261,8 +248,15 @@ def _chunk(rows: Iterator[Raw], characters: int) -> list[Raw]:
 def _tokenized(chunk: list[Raw], task: TaskName, tokenizer: Tokenizer, name: str) -> list[list[int]]:
     """Return the ids of all texts of the rows, in order; raise DataError naming the row of an invalid text."""
     try:
-        spaced = task == "choice" and _needs_spaces(tokenizer)
-        return tokenizer.encode_batch([text for row in chunk for text in _texts(row, spaced)], None)
+        # The context of a choice and its question are joined, so a byte-level tokenizer needs a space in between.
+        joined = tokenizer.decode([*chain(*tokenizer.encode_batch(["a", "b"], None))]) if task == "choice" else " "
+        spaced = not any(map(str.isspace, joined))
+        texts = [
+            f" {text}" if spaced and index == 1 and text and row.segments[0] else text
+            for row in chunk
+            for index, text in enumerate(row.segments)
+        ]
+        return tokenizer.encode_batch(texts, None)
     except DataError:
         for row in chunk:
             for text in row.segments:
@@ -276,18 +270,6 @@ def _tokenized(chunk: list[Raw], task: TaskName, tokenizer: Tokenizer, name: str
 def _in_row(error: DataError, row: Raw, name: str) -> DataError:
     where = f"{name} row {row.row:,}".lstrip()
     return DataError(f"{where}: {error.seen}", expected=error.expected, repair=error.repair)
-
-
-def _needs_spaces(tokenizer: Tokenizer) -> bool:
-    """Return whether the tokens of two texts, joined, are one word, as those of a byte-level tokenizer."""
-    first, second = tokenizer.encode_batch(["a", "b"], None)
-    return not any(map(str.isspace, tokenizer.decode([*first, *second])))
-
-
-def _texts(row: Raw, spaced: bool) -> Iterable[str]:
-    """Yield the texts to tokenize; `spaced`: with a space between the context and the question of a choice."""
-    for index, text in enumerate(row.segments):
-        yield f" {text}" if spaced and index == 1 and text and row.segments[0] else text
 
 
 def truncation(part: str, rows: Sequence[Raw], cut: npt.NDArray[np.int32]) -> list[str]:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.errors import FolderError
-from headwater.finetuning.model.head import require_finite
+from headwater.finetuning.model.heads import require_finite
 from headwater.finetuning.rows.labels import Labels
 from headwater.finetuning.rows.row import TaskName
 from headwater.reading import read_json
