@@ -17,7 +17,7 @@ from headwater.finetuning.learning.fit import fit
 from headwater.finetuning.learning.linear import fit_path, sampled
 from headwater.finetuning.model.fine_tuned import decide
 from headwater.finetuning.model.heads import PooledModel
-from headwater.finetuning.results.metrics import measure_scores
+from headwater.finetuning.results.metrics import measure_decisions
 from headwater.finetuning.rows.split import folds
 
 
@@ -115,5 +115,5 @@ def test_scores_of_a_large_offset_are_kept() -> None:
 
 
 def test_a_correlation_of_three_rows_says_nothing() -> None:
-    measured = measure_scores(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0]))
+    measured = measure_decisions("score", np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0]), 0)
     assert measured["pearson"]["interval"] == [-1.0, 1.0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from sklearn import metrics as theirs
 from headwater.finetuning.results import metrics
 
 choices = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=40)
+measure = partial(metrics.measure_decisions, "class")
 scores = st.lists(st.tuples(st.integers(-5, 5), st.integers(-5, 5)), min_size=2, max_size=40)
 
 
@@ -46,7 +48,7 @@ def test_intervals_equal_those_of_resampled_examples() -> None:
     random = np.random.default_rng(0)
     truth = random.integers(0, 2, 300)
     chosen = np.where(random.random(300) < 0.8, truth, 1 - truth)
-    measured = metrics.measure_classes(truth, chosen, 2)
+    measured = measure(truth, chosen, 2)
     drawn = [random.integers(0, 300, 300) for _ in range(2_000)]
     for name in ("accuracy", "f1", "macro_f1", "matthews"):
         metric = metrics.METRICS[name]
@@ -54,15 +56,15 @@ def test_intervals_equal_those_of_resampled_examples() -> None:
         assert measured[name]["interval"] == pytest.approx(np.percentile(resampled, [2.5, 97.5]), abs=0.02)
     with pytest.MonkeyPatch.context() as patch:  # drawn in parts, they are the same
         patch.setattr(metrics, "_CELLS", 28)
-        assert metrics.measure_classes(truth, chosen, 2) == measured
+        assert measure(truth, chosen, 2) == measured
     for chosen, interval in (
         (truth, [1 - 0.0126, 1]),
         (1 - truth, [0, 0.0126]),
     ):  # Wilson's, of 300 of 300 and of none
-        assert metrics.measure_classes(truth, chosen, 2)["accuracy"]["interval"] == pytest.approx(
-            interval, abs=1e-4
-        )
-    low, high = metrics.measure_scores(truth + 0.0, chosen + random.random(300))["pearson"]["interval"]
+        assert measure(truth, chosen, 2)["accuracy"]["interval"] == pytest.approx(interval, abs=1e-4)
+    low, high = metrics.measure_decisions("score", truth + 0.0, chosen + random.random(300), 0)["pearson"][
+        "interval"
+    ]
     assert low < high
 
 
@@ -73,14 +75,14 @@ def test_all_right_or_all_wrong_is_not_certain(count: int, classes: int) -> None
     truth = np.arange(count) % classes
     bound = 1 - 0.025 ** (1 / count)
     for name in ("f1", "macro_f1", "matthews"):
-        right = metrics.measure_classes(truth, truth, classes)[name]
+        right = measure(truth, truth, classes)[name]
         assert right["interval"][1] == right["value"] == 1
         assert 1 - right["interval"][0] == pytest.approx(bound * (2 if name == "matthews" else 1), rel=0.4)
         if name != "matthews" or classes == 2:  # of five classes, Matthews' of all wrong has a spread
-            wrong = metrics.measure_classes(truth, (truth + 1) % classes, classes)[name]
+            wrong = measure(truth, (truth + 1) % classes, classes)[name]
             assert wrong["interval"][0] == wrong["value"] == (-1 if name == "matthews" else 0)
             assert wrong["interval"][1] - wrong["value"] > bound / 2
-        low, high = metrics.measure_classes(truth, np.zeros_like(truth), classes)[name]["interval"]
+        low, high = measure(truth, np.zeros_like(truth), classes)[name]["interval"]
         assert low < high, "one class for all"
 
 
@@ -88,8 +90,8 @@ def test_thirty_thousand_classes_need_little_memory() -> None:
     random = np.random.default_rng(0)
     truth = random.integers(0, 30_000, 500)
     chosen = np.where(random.random(500) < 0.8, truth, 0)
-    measured = metrics.measure_classes(truth, chosen, 30_000)  # a dense confusion matrix would take 7 GB
+    measured = measure(truth, chosen, 30_000)  # a dense confusion matrix would take 7 GB
     low, high = measured["macro_f1"]["interval"]
     assert low < measured["macro_f1"]["value"] <= high
-    perfect = metrics.measure_classes(truth, truth, 30_000)["f1"]
+    perfect = measure(truth, truth, 30_000)["f1"]
     assert perfect["interval"][0] < perfect["value"] == perfect["interval"][1]

@@ -24,7 +24,7 @@ from headwater.finetuning import Classifier, FinetuneConfig, Labels, Raw, finetu
 from headwater.finetuning.model.batches import collate
 from headwater.finetuning.model.heads import class_loss
 from headwater.finetuning.model.inputs import encode
-from headwater.finetuning.results.metrics import measure_labels
+from headwater.finetuning.results.metrics import measure_decisions
 from headwater.finetuning.rows.arrays import as_label_sets
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import learn_labels
@@ -78,7 +78,7 @@ def test_the_metrics_are_scikit_learns() -> None:
     draw = np.random.default_rng(1)
     for rows, labels in ((1, 2), (7, 3), (200, 12)):
         truth, chosen = (draw.random((2, rows, labels)) < 0.3).astype(float)
-        measured = measure_labels(truth, chosen)
+        measured = measure_decisions("labels", truth, chosen, truth.shape[1])
         for name in ("micro_f1", "macro_f1"):
             expected = f1_score(truth, chosen, average=name[:5], zero_division=0)
             assert measured[name]["value"] == pytest.approx(expected)
@@ -86,7 +86,7 @@ def test_the_metrics_are_scikit_learns() -> None:
         for figures in measured.values():
             low, high = figures["interval"]
             assert 0 <= low <= figures["value"] <= high <= 1
-    perfect = measure_labels(np.eye(30), np.eye(30))["micro_f1"]["interval"]
+    perfect = measure_decisions("labels", np.eye(30), np.eye(30), 30)["micro_f1"]["interval"]
     assert 0.85 < perfect[0] < 1 == perfect[1]  # thirty right labels are no proof
 
 

@@ -140,35 +140,37 @@ def measure_decisions(
 ) -> dict[str, Score]:
     """Return {metric: {value, interval: [low, high]}} of every metric for labels of this kind.
 
-    truth, decided: (rows,) of scores or indices, or (rows, labels) of 0 and 1. `intervals` cost the most.
+    truth, decided: (rows,) of scores or indices, or (rows, labels) of 0 and 1, whose accuracy is the share of rows
+    with all labels right. `intervals` cost the most.
     """
     if target == "score":
-        return measure_scores(truth, decided, intervals)
+        return {name: _correlation(metric, truth, decided, intervals) for name, metric in _SCORE_METRICS.items()}
+    accuracy = float((truth == decided).reshape(len(truth), -1).all(axis=1).mean())
     if target == "labels":
-        return measure_labels(truth, decided, intervals)
-    classes = max(outputs, int(max(truth.max(), decided.max())) + 1)
-    return measure_classes(truth.astype(np.int64), decided.astype(np.int64), classes, intervals)
-
-
-def measure_classes(truth: Integers, chosen: Integers, classes: int, intervals: bool = True) -> dict[str, Score]:
-    """Return {metric: {value, interval}} for accuracy, f1, macro_f1 and matthews."""
+        margins = Margins(truth * decided, truth, decided)
+        return _measure(margins, np.ones(len(truth)), _LABEL_METRICS, accuracy, intervals)
     from scipy.sparse import csr_matrix
 
-    cells, counts = np.unique(truth * classes + chosen, return_counts=True)
+    classes = max(outputs, int(max(truth.max(), decided.max())) + 1)
+    cells, counts = np.unique(truth.astype(np.int64) * classes + decided.astype(np.int64), return_counts=True)
     row, column = np.divmod(cells, classes)
     ones, shape = np.ones(len(cells)), (len(cells), classes)
     sides = ((ones * (row == column), row), (ones, row), (ones, column))
     units = Margins(*(csr_matrix((values, (np.arange(len(cells)), of)), shape=shape) for values, of in sides))
-    return _measure(units, counts, _CLASS_METRICS, float((truth == chosen).mean()), intervals)
+    return _measure(units, counts, _CLASS_METRICS, accuracy, intervals)
 
 
-def measure_labels(truth: Floats, chosen: Floats, intervals: bool = True) -> dict[str, Score]:
-    """Return {metric: {value, interval}} for accuracy, micro_f1 and macro_f1: (rows, labels) of 0 and 1.
-
-    accuracy is the share of rows whose labels are all right.
-    """
-    units, accuracy = Margins(truth * chosen, truth, chosen), float((truth == chosen).all(axis=1).mean())
-    return _measure(units, np.ones(len(truth)), _LABEL_METRICS, accuracy, intervals)
+def _correlation(
+    metric: Callable[[Floats, Floats], Floats], truth: Floats, predicted: Floats, intervals: bool
+) -> Score:
+    """Return a correlation, with its interval on Fisher's scale."""
+    value = float(metric(truth, predicted))
+    if not intervals:
+        return {"value": value}
+    if len(truth) <= _FEWEST_PAIRS:
+        return {"value": value, "interval": [-1.0, 1.0]}
+    middle, reach = np.arctanh(np.clip(value, -_NEAR, _NEAR)), Z95 / (len(truth) - 3) ** 0.5
+    return {"value": value, "interval": [float(np.tanh(middle - reach)), float(np.tanh(middle + reach))]}
 
 
 def _measure(
@@ -199,20 +201,6 @@ def _measure(
             width, least = (2 * reach, -1.0) if name == "matthews" else (reach, 0.0)
             low, high = max(least, value - width), value + width
         measured[name]["interval"] = [min(low, value), min(1.0, max(high, value))]
-    return measured
-
-
-def measure_scores(truth: Floats, predicted: Floats, intervals: bool = True) -> dict[str, Score]:
-    """Return {metric: {value, interval}} for pearson and spearman; intervals on Fisher's scale."""
-    measured: dict[str, Score] = {}
-    for name, metric in _SCORE_METRICS.items():
-        value = float(metric(truth, predicted))
-        measured[name] = {"value": value}
-        if intervals:
-            reach = Z95 / max(1, len(truth) - 3) ** 0.5
-            middle = np.arctanh(np.clip(value, -_NEAR, _NEAR))
-            interval = [float(np.tanh(middle - reach)), float(np.tanh(middle + reach))]
-            measured[name]["interval"] = interval if len(truth) > _FEWEST_PAIRS else [-1.0, 1.0]
     return measured
 
 
