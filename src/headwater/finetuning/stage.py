@@ -154,8 +154,8 @@ def _write_results(out: Path, fitted: Fitted, results: FinetuneResults) -> dict[
     measured, labels = fitted.measured, fitted.model.labels
     metrics = results.to_dict() | {"summary": summary_lines(results)}
     write_predictions(fitted.model, "validation", measured.part.rows, measured.probabilities, out)
-    if results.doubts.rows:
-        write_json_lines(out / DOUBTFUL_FILE, map(asdict, results.doubts.rows))
+    if results.doubtful.rows:
+        write_json_lines(out / DOUBTFUL_FILE, map(asdict, results.doubtful.rows))
     page = report_page(results, labels, measured.part.targets, decide(labels, measured.probabilities))
     write_text(out / REPORT_FILE, page)
     write_json(out / METRICS_FILE, metrics)

@@ -125,7 +125,12 @@ class Mistake:
 
 @dataclass(frozen=True)
 class FinetuneResults:
-    """All results of a fitted model."""
+    """All results of a fitted model.
+
+    crossed, chose: as of `Measured`. chance, majority: the accuracy of a uniform guess and of the commonest class.
+    rarest: classes with the fewest training rows, the number of rows and F1 of each. left_out: training rows that
+    the linear models did not learn from.
+    """
 
     task: TaskName
     target: Target
@@ -143,7 +148,7 @@ class FinetuneResults:
     classes: list[ClassFigures]
     confused: list[Confusion]
     rarest: list[tuple[str, int, float]]
-    doubts: Doubts
+    doubtful: Doubts
     mistakes: list[Mistake]
     training: Training | None
     train_rows: int
@@ -158,53 +163,33 @@ class FinetuneResults:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of metrics.json."""
-        baseline = None if self.measured.baseline is None else asdict(self.measured.baseline)
-        training = self.training
-        content: dict[str, Any] = {
-            "task": self.task,
-            "target": self.target,
-            "metric": self.metric,
-            "recipe": self.recipe,
-            "base": self.base,
-            **self.score,
+        content = asdict(self)
+        for name in ("rarest", "left_out"):
+            del content[name]
+        measured, training, tests = (content.pop(name) for name in ("measured", "training", "tests"))
+        rows, crossed = content.pop("train_rows"), content.pop("crossed")
+        for mistake in content["mistakes"]:
+            del mistake["pieces"]
+        content |= self.score | {
             "count": self.measured.count,
-            "cross_validated": self.crossed,
-            "chose": self.chose,
-            "members": [asdict(member) for member in self.members],
-            "temperature": self.temperature,
-            "baseline": baseline,
-            **{
-                name: self.measured.scores[name]["value"]
-                for name in ("accuracy", "macro_f1")
-                if name in self.measured.scores
-            },
-            "chance": self.chance,
-            "majority": self.majority,
-            "scores": self.measured.scores,
-            "calibration": None if self.measured.calibration is None else asdict(self.measured.calibration),
-            "tests": {name: _figures_dict(figures) for name, figures in self.tests.items()},
-            "classes": [asdict(figures) for figures in self.classes],
-            "confused": [asdict(pair) for pair in self.confused],
-            "doubtful": asdict(self.doubts),
-            "mistakes": [{k: v for k, v in asdict(row).items() if k != "pieces"} for row in self.mistakes],
-            "counts": {"train": self.train_rows, "validation": 0 if self.crossed else self.measured.count},
-            "notes": self.notes,
-            "warnings": self.warnings,
+            "cross_validated": crossed,
+            "counts": {"train": rows, "validation": 0 if crossed else self.measured.count},
+            "tests": {name: _without_none(figures.pop("scores") | figures) for name, figures in tests.items()},
+            "baseline": measured["baseline"],
+            "scores": measured["scores"],
+            "calibration": measured["calibration"],
         }
+        content |= {name: measured["scores"].get(name, {}).get("value") for name in ("accuracy", "macro_f1")}
         if training is not None:
-            content |= {
-                "best_step": training.best_step,
-                "steps": training.steps,
-                "epochs": training.epochs,
-                "learning_rate": {"value": training.learning_rate, "reason": training.reason},
-                "curve": training.curve,
+            content |= training | {
+                "learning_rate": {"value": training["learning_rate"], "reason": training["reason"]}
             }
-        return {key: value for key, value in content.items() if value is not None}
+            del content["reason"]
+        return _without_none(content)
 
 
-def _figures_dict(figures: Figures) -> dict[str, Any]:
-    plain = {key: value for key, value in asdict(figures).items() if value is not None and key != "scores"}
-    return {**plain, **figures.scores}
+def _without_none(content: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in content.items() if value is not None}
 
 
 def analyse(
@@ -338,8 +323,7 @@ def _warnings(
     accuracy = figures.scores.get("accuracy")
     if chance is not None and accuracy and accuracy["interval"][0] <= chance and accuracy["value"] < 1:
         warnings.append(
-            f"accuracy {accuracy['value']:.3f} is not clearly above chance, {chance:.3f}: these rows do not teach "
-            "the labels"
+            f"accuracy {accuracy['value']:.3f} is not clearly above chance, {chance:.3f}: do not rely on it"
         )
     if labels.target == "class" and len(set(decided.tolist())) == 1 and len(set(targets.tolist())) > 1:
         warnings.append(
@@ -370,8 +354,8 @@ def doubts(fitted: Fitted, examples: Examples, config: FinetuneConfig) -> Doubts
     common = float(np.bincount(label_ids).max() / len(label_ids))
     needed = common + _GOOD_ENOUGH * (1 - common)
     if wilson(right, len(label_ids))[0] < needed:
-        accuracy = f"{right / len(label_ids):.2f} where at least {needed:.2f} is needed, surely"
-        return Doubts(len(rows), 0, [], f"the models are not good enough to doubt a label: accuracy {accuracy}")
+        accuracy = f"accuracy {right / len(label_ids):.2f}, which is not clearly above {needed:.2f}"
+        return Doubts(len(rows), 0, [], f"the models are not good enough to doubt a label ({accuracy})")
     places = np.arange(len(rows))
     own, largest = shares[places, label_ids], shares[places, suggested]
     known = _known_classes(label_ids, suggested, labels.outputs)
@@ -447,26 +431,18 @@ def mistakes(
         order = np.argsort(-probabilities.max(axis=1), kind="stable")
         right = (decided == targets).reshape(len(decided), -1).all(axis=1)[order]
         order = order[~right][:_MISTAKES]
-    return [_mistake(model, rows[index], targets[index], probabilities[index]) for index in order]
-
-
-def _mistake(model: FineTuned, row: Raw, target: Any, share: Floats) -> Mistake:
-    labels = model.labels
-    answers = share[: len(row.segments) - 2] if labels.target == "answer" else share
-    prediction = model.prediction(row.row, answers)
-    output, difference = int(answers.argmax()), None
-    if labels.target == "score":
-        score = float(model.decide(share[None])[0])
-        predicted, difference = f"{score:.6g}", round(score - float(target), 6)
-    elif labels.target == "labels" and not prediction.label:
-        predicted = "none"
-    else:
-        predicted = f"{labels.as_named(prediction.label)} ({answers[output]:.0%})"
-    return Mistake(
-        row.row,
-        labels.as_named(row.label),
-        predicted,
-        " ".join(" ".join(row.segments).split()),
-        difference,
-        explain(model, row.segments, output),
-    )
+    listed = []
+    for index in order:
+        row, shares, difference = rows[index], probabilities[index], None
+        answers = shares[: len(row.segments) - 2] if labels.target == "answer" else shares
+        prediction, output = model.prediction(row.row, answers), int(answers.argmax())
+        if labels.target == "score":
+            score = float(decided[index])
+            predicted, difference = f"{score:.6g}", round(score - float(targets[index]), 6)
+        elif labels.target == "labels" and not prediction.label:
+            predicted = "none"
+        else:
+            predicted = f"{labels.as_named(prediction.label)} ({answers[output]:.0%})"
+        text, pieces = " ".join(" ".join(row.segments).split()), explain(model, row.segments, output)
+        listed.append(Mistake(row.row, labels.as_named(row.label), predicted, text, difference, pieces))
+    return listed

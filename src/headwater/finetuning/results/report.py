@@ -7,9 +7,8 @@ reader's light or dark mode. The template escapes all text from the data.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,15 +17,12 @@ from markupsafe import Markup
 from headwater.display import counted
 from headwater.finetuning.results.analyses import (
     DOUBTFUL_FILE,
-    BaselineComparison,
     Figures,
     FinetuneResults,
-    MemberFigures,
-    Mistake,
 )
-from headwater.finetuning.results.explanation import Piece
 from headwater.finetuning.results.metrics import Score, confusion_matrix
 from headwater.finetuning.rows.labels import Labels
+from headwater.finetuning.rows.row import MemberName
 from headwater.report import Series, line_chart, template
 
 _MOST_CLASSES = 24  # of a printed confusion matrix
@@ -43,14 +39,15 @@ _NAMES = {
 
 def result_lines(results: FinetuneResults) -> list[str]:
     """Return the results as sentences: the weights, the scores, the comparison, warnings."""
+    names = {member.name: _NAMES[member.name].format(base=results.base) for member in results.members}
+    weighed = sorted((member for member in results.members if member.weight), key=lambda member: -member.weight)
+    shares = [f"{member.weight:.0%} {names[member.name]}" for member in weighed]
     return [
-        _weights_line(results),
-        *(_test_line(results, name, figures) for name, figures in results.tests.items() if figures.scores),
-        *_measured_lines(results),
-        *_comparison_lines(results),
+        f"The model: {', '.join(shares) if len(shares) > 1 else names[weighed[0].name]}",
+        *_score_lines(results),
+        *_comparison_lines(results, names),
         *_probability_lines(results),
         *_training_lines(results),
-        *_doubt_lines(results),
         *(f"Warning: {warning}" for warning in results.warnings),
     ]
 
@@ -60,7 +57,8 @@ def summary_lines(results: FinetuneResults) -> list[str]:
     lines = result_lines(results)
     if results.classes and len(results.classes) <= _TABLED:
         # The class comes last, so that columns align in any script.
-        lines.append("precision  recall     f1    rows  predicted  class")
+        name = "label" if results.target == "labels" else "class"
+        lines.append(f"precision  recall     f1    rows  predicted  {name}")
         lines += [
             f"{figures.precision:9.3f}  {figures.recall:6.3f}  {figures.f1:5.3f}  {figures.count:6,}"
             f"  {figures.predicted:9,}  {figures.name}"
@@ -72,137 +70,113 @@ def summary_lines(results: FinetuneResults) -> list[str]:
             f"  {pair.count:,} of {pair.label!r} taken for {pair.predicted!r}"
             for pair in results.confused[:_PAIRS]
         ]
+    is_score = results.target == "score"
     if results.mistakes:
-        lines.append(f"{_mistakes_title(results)}:")
+        lines.append("The largest errors:" if is_score else "The most confident mistakes:")
     for mistake in results.mistakes[:_IN_TERMINAL]:
         text = mistake.text if len(mistake.text) <= _SHORT else f"{mistake.text[:_SHORT]} …"
+        difference = "" if mistake.difference is None else f", difference {mistake.difference:+.6g}"
         lines.append(
-            f"  row {mistake.row:,}: predicted {mistake.predicted}, {_labelled(results)} {mistake.label}"
-            f"{_difference(mistake)}: {json.dumps(text, ensure_ascii=False)}"
+            f"  row {mistake.row:,}: predicted {mistake.predicted}, {'true' if is_score else 'labelled'} "
+            f"{mistake.label}{difference}: {json.dumps(text, ensure_ascii=False)}"
         )
     return lines
 
 
-def _weights_line(results: FinetuneResults) -> str:
-    parts = sorted((part for part in results.members if part.weight), key=lambda part: -part.weight)
-    shown = [f"{part.weight:.0%} {_named(part, results.base)}" for part in parts]
-    return f"The model: {', '.join(shown) if len(parts) > 1 else _named(parts[0], results.base)}"
-
-
-def _named(member: MemberFigures, base: str) -> str:
-    return _NAMES[member.name].format(base=base)
-
-
-def _test_line(results: FinetuneResults, name: str, figures: Figures) -> str:
-    shown = f"{name.capitalize()} {results.metric} {_with_interval(figures.scores[results.metric])}"
-    alone = [member.name for member in results.members] == ["tfidf"]
-    baseline = "" if figures.baseline is None or alone else f"; {_compared(figures.baseline)}"
-    return f"{shown} on {counted(figures.labelled, 'row')}{baseline}"
-
-
-def _measured_lines(results: FinetuneResults) -> list[str]:
+def _score_lines(results: FinetuneResults) -> list[str]:
+    """Return the scores on the test rows, then those on the measured rows."""
+    lines = [
+        f"{name.capitalize()} {results.metric} {_with_interval(figures.scores[results.metric])} on "
+        f"{counted(figures.labelled, 'row')}{_compared(results, figures, '; ')}"
+        for name, figures in results.tests.items()
+        if figures.scores
+    ]
     kind = "Cross-validated" if results.crossed else "Validation"
     settings = "the members and their settings" if len(results.members) > 1 else "its settings"
     chosen = f"; the same rows chose {settings}" if results.chose else ""
     rows = counted(results.measured.count, "row")
-    score = f"{kind} {results.metric} {_with_interval(results.score)} on {rows}{chosen}"
-    guesses = {"chance": results.chance, "the most common class": results.majority}
+    lines.append(f"{kind} {results.metric} {_with_interval(results.score)} on {rows} (95 % interval){chosen}")
+    guesses = {"chance": results.chance, "always the most common class": results.majority}
     others = [f"{name} {value:.3f}" for name, value in guesses.items() if value is not None]
     if "macro_f1" in results.measured.scores and results.metric != "macro_f1":
         others.append(f"macro-F1 {results.measured.scores['macro_f1']['value']:.3f}")
-    lines = [score, *([", ".join(others)] if others else [])]
+    if others:
+        lines.append(f"On the same rows: {', '.join(others)}")
     if len(results.classes) > _TABLED:
         rare = ", ".join(f"{name!r} ({rows:,}, F1 {f1:.3f})" for name, rows, f1 in results.rarest)
         lines.append(f"Fewest training rows: {rare}")
     return lines
 
 
-def _comparison_lines(results: FinetuneResults) -> list[str]:
+def _comparison_lines(results: FinetuneResults, names: Mapping[MemberName, str]) -> list[str]:
     """Return the members' own figures, and whether TF-IDF alone would do as well."""
-    lines = []
-    alone = [member for member in results.members if member.score is not None]
-    if len(alone) > 1:
-        shown = [f"{_named(part, results.base)} {_with_interval(part.score)}" for part in alone if part.score]
-        lines.append(f"Each alone, on the same rows: {'; '.join(shown)}")
-    baseline = results.measured.baseline
-    if baseline is None or [member.name for member in results.members] == ["tfidf"]:
+    alone = [f"{names[member.name]} {_with_interval(member.score)}" for member in results.members if member.score]
+    lines = [f"Each member alone, on the same rows: {'; '.join(alone)}"] if len(alone) > 1 else []
+    comparison = _compared(results, results.measured)
+    if not comparison or results.measured.baseline is None:
         return lines
-    lines.append(_compared(baseline))
-    if baseline.verdict == "not apart" and any(part.weight and part.name != "tfidf" for part in results.members):
-        lines.append("TF-IDF alone may do as well, and is faster: --set recipe=tfidf")
-    elif baseline.verdict == "worse":
-        lines.append("TF-IDF alone is better on these rows: --set recipe=tfidf, or leave --set recipe out")
-    return lines
+    advice = {
+        "not apart": ["TF-IDF alone may do as well, and is faster: --set recipe=tfidf"],
+        "worse": ["TF-IDF alone is better on these rows: --set recipe=tfidf, or leave --set recipe out"],
+        "better": [],
+    }
+    return [*lines, comparison, *advice[results.measured.baseline.verdict]]
 
 
-def _compared(baseline: BaselineComparison) -> str:
+def _compared(results: FinetuneResults, figures: Figures, before: str = "") -> str:
+    """Return how the model compares with TF-IDF on the rows of a part; "" if it is TF-IDF, or there is none."""
+    baseline = figures.baseline
+    if baseline is None or results.recipe == "tfidf":
+        return ""
     low, high = baseline.difference_interval
-    apart = "" if baseline.verdict == "not apart" else "the model is "
-    difference = f"difference {baseline.difference:+.3f} [{low:+.3f}, {high:+.3f}]"
-    return f"{baseline.name} alone {baseline.value:.3f}: {apart}{baseline.verdict}, {difference}"
-
-
-def _training_lines(results: FinetuneResults) -> list[str]:
-    training = results.training
-    lines = []
-    if training is not None:
-        lines.append(f"Learning rate {training.learning_rate:g}, {training.reason}; {_epochs(training.epochs)}")
-        if training.best_step < training.steps:
-            lines.append(f"The state after update {training.best_step:,} of {training.steps:,} is kept")
-    if results.left_out:
-        lines.append(
-            f"The linear models learned from rows drawn at random, without {results.left_out:,} of the others"
-        )
-    return lines
-
-
-def _epochs(count: float) -> str:
-    return f"{count:g} {'epoch' if count == 1 else 'epochs'}"
-
-
-def _doubt_lines(results: FinetuneResults) -> list[str]:
-    doubts = results.doubts
-    if doubts.reason:
-        return [f"Labels were not searched for errors: {doubts.reason}"]
-    if not doubts.rows:
-        return []
-    first = ", ".join(f"{doubt.row:,} ({doubt.label!r} → {doubt.suggested!r})" for doubt in doubts.rows[:3])
-    more = f" (the first {len(doubts.rows):,} of {doubts.count:,})" if doubts.count > len(doubts.rows) else ""
-    return [f"Labels to check{more}: rows {first}, …; all in {DOUBTFUL_FILE}, the most doubtful first"]
+    more = f"{abs(baseline.difference):.3f} {'more' if baseline.difference >= 0 else 'less'} [{low:+.3f}, {high:+.3f}]"
+    chance = ", which may be chance" if baseline.verdict == "not apart" else ""
+    return f"{before}{baseline.name} alone scores {baseline.value:.3f}, the model {more}{chance}"
 
 
 def _probability_lines(results: FinetuneResults) -> list[str]:
     """Return sentences on how far the probabilities are off, on test rows if there are any."""
     tested = [(f"{name} rows", part.calibration) for name, part in results.tests.items() if part.calibration]
-    where, measured = [*tested, ("the measured rows", results.measured.calibration)][0]
+    rows = "cross-validated" if results.crossed else "validation"
+    where, measured = [*tested, (f"{rows} rows", results.measured.calibration)][0]
     if measured is None:
         return []
     sure = next(point for point in measured.coverage if point.share == 0.8)
     several = results.target == "labels"  # without a single probability to compare with a threshold
-    advice = "" if several else f": headwater predict --threshold {sure.threshold:.2f}"
-    fitted = "" if results.temperature == 1 else f" with the temperature {results.temperature:.3g}"
+    advice = "" if several else f"; to predict only such rows: headwater predict --threshold {sure.threshold:.2f}"
+    scaled = "" if results.temperature == 1 else f", with the temperature {results.temperature:.3g}"
     return [
-        f"Probabilities: off by {measured.ece:.3f} on average (ECE, {where}){fitted}.",
-        f"Of the surest 80 % of these {'labels' if several else 'rows'}, from a probability of "
-        f"{sure.threshold:.2f}, {100 * sure.accuracy:.1f} % are right{advice}.",
+        f"The probabilities are off by {measured.ece:.3f} on average (ECE, {where}{scaled})",
+        f"Of the surest 80 % of these {'labels' if several else 'rows'}, those with a probability of at least "
+        f"{sure.threshold:.2f}, {100 * sure.accuracy:.1f} % are right{advice}",
     ]
+
+
+def _training_lines(results: FinetuneResults) -> list[str]:
+    training, doubts = results.training, results.doubtful
+    lines = []
+    if training is not None:
+        epochs = f"{training.epochs:g} {'epoch' if training.epochs == 1 else 'epochs'}"
+        lines.append(f"Learning rate {training.learning_rate:g}, {training.reason}; {epochs}")
+        if training.best_step < training.steps:
+            lines.append(f"The best state, after update {training.best_step:,} of {training.steps:,}, is used")
+    if results.left_out:
+        lines.append(
+            f"The linear models learned from rows drawn at random, without {results.left_out:,} of the others"
+        )
+    if doubts.reason:
+        lines.append(f"Labels were not searched for errors: {doubts.reason}")
+    if doubts.rows:
+        first = ", ".join(f"{doubt.row:,} ({doubt.label!r} → {doubt.suggested!r})" for doubt in doubts.rows[:3])
+        count = len(doubts.rows)
+        more = f"the first {count:,} of {doubts.count:,}" if doubts.count > count else f"{counted(count, 'row')}"
+        lines.append(f"Labels to check ({more}, in {DOUBTFUL_FILE}, the most doubtful first): rows {first}, …")
+    return lines
 
 
 def _with_interval(score: Score) -> str:
     low, high = score["interval"]
     return f"{score['value']:.3f} [{low:.3f}, {high:.3f}]"
-
-
-def _mistakes_title(results: FinetuneResults) -> str:
-    return "The largest errors" if results.target == "score" else "The most confident mistakes"
-
-
-def _labelled(results: FinetuneResults) -> str:
-    return "true" if results.target == "score" else "labelled"
-
-
-def _difference(mistake: Mistake) -> str:
-    return "" if mistake.difference is None else f", difference {mistake.difference:+.6g}"
 
 
 def report_page(
@@ -213,60 +187,28 @@ def report_page(
     if labels.target == "class" and labels.outputs <= _MOST_CLASSES:
         counts = confusion_matrix(truth.astype(np.int64), decided.astype(np.int64), labels.outputs)
         confusion = list(zip(labels.names, counts.astype(int).tolist(), strict=True))
-    losses = _curves(results)
-    largest = labels.levels[-1] - labels.levels[0] if labels.levels else 1.0
+    curve = [] if results.training is None else results.training.curve
+    losses = [
+        Series(f"{kind} loss", points, marked=True)
+        for kind in ("training", "validation")
+        if (points := [(point["step"], point[f"{kind}_loss"]) for point in curve if f"{kind}_loss" in point])
+    ]
     calibration = next(
         (part.calibration for part in (*results.tests.values(), results.measured) if part.calibration), None
     )
+    several = ", several labels" if results.target == "labels" else ""
     page: str = template(Path(__file__).with_name("report.html.j2")).render(
-        task=_task(results),
+        task="regress" if (results.task, results.target) == ("classify", "score") else f"{results.task}{several}",
         results=results,
         score=results.score["value"],
         sentences=result_lines(results),
         coverage=[] if calibration is None else calibration.coverage,
         losses=losses,
         loss_chart=Markup(line_chart(losses, "updates", "loss")) if losses else "",
-        doubts=results.doubts.rows[:_SHOWN_DOUBTS],
+        doubts=results.doubtful.rows[:_SHOWN_DOUBTS],
         doubtful_file=DOUBTFUL_FILE,
         confusion=confusion,
         is_score=results.target == "score",
-        mistakes_title=_mistakes_title(results),
-        labelled=_labelled(results),
-        mistakes=[(row, _difference(row), _tinted(row.pieces, largest)) for row in results.mistakes],
+        range=labels.levels[-1] - labels.levels[0] if labels.levels else 1.0,
     )
     return page
-
-
-def _task(results: FinetuneResults) -> str:
-    """Return the task as `--task` names it, and the kind of its labels if that is not plain."""
-    if results.task == "classify" and results.target == "score":
-        return "regress"
-    return f"{results.task}{', several labels' if results.target == 'labels' else ''}"
-
-
-def _curves(results: FinetuneResults) -> list[Series]:
-    """Return the losses over the updates."""
-    curve: Sequence[Mapping[str, Any]] = [] if results.training is None else results.training.curve
-    named = {"training loss": "training_loss", "validation loss": "validation_loss"}
-    return [
-        Series(name, points, marked=True)
-        for name, key in named.items()
-        if (points := [(point["step"], point[key]) for point in curve if key in point])
-    ]
-
-
-def _tinted(pieces: Sequence[Piece], largest: float) -> list[tuple[Piece, str, bool]]:
-    """Return the pieces of a text, each with its tint and whether it begins another text."""
-    before = [0, *(piece.segment for piece in pieces)]
-    return [
-        (piece, _tint(piece.change / largest), piece.segment != last)
-        for piece, last in zip(pieces, before, strict=False)
-    ]
-
-
-def _tint(change: float) -> str:
-    """Return the background of a word that changes the answer by this share; empty for a small change."""
-    strength = min(0.6, 0.6 * abs(change))
-    if strength < 0.03:
-        return ""
-    return f"rgba(var({'--for' if change > 0 else '--against'}), {strength:.2f})"
