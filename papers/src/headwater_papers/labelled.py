@@ -145,7 +145,7 @@ def _tuned(
         metrics = run_stage(
             config.with_keys(device=laboratory.device),
             out,
-            tables_of(rows),
+            lambda: arrange_rows(config, tables_of(rows)),
             model=model,
             inputs={"rows": rows},
             build=variant.build,

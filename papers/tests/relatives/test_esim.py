@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from headwater.finetuning import FinetuneConfig, Raw, TaskName, run_stage
+from headwater.finetuning import FinetuneConfig, Raw, TaskName, arrange_rows, run_stage
 from headwater.model import build_model, load_model, preset, save_model
 from headwater.tokenizer import Tokenizer
 from headwater_papers.relatives.esim import RecurrentReader
@@ -36,7 +36,14 @@ def test_the_task_model_learns_over_a_frozen_base(base: Path, tmp_path: Path, ta
     keys = {"learning_rate": 1e-2, "epochs": 10, "lambda_lm": 0.0, "precision": "fp32", "baseline": False}
     config = FinetuneConfig.build({"task": task, "class_weight": "balanced", **keys})
     tables = dict.fromkeys(("train", "validation"), ("rows", rows))
-    metrics = run_stage(config, tmp_path / "tuned", tables, model=base, inputs={}, build=build_frozen)
+    metrics = run_stage(
+        config,
+        tmp_path / "tuned",
+        lambda: arrange_rows(config, tables),
+        model=base,
+        inputs={},
+        build=build_frozen,
+    )
     assert metrics["value"] > 0.9
     unchanged = load_model(base).state_dict()
     tuned = load_model(tmp_path / "tuned").state_dict()

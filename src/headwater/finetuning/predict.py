@@ -1,28 +1,35 @@
-"""`headwater predict` as a function: read a table, write one line a row, in constant memory."""
+"""`headwater predict` as a function: read a table, write its rows with their predictions, in constant memory."""
 
 from __future__ import annotations
 
+import codecs
+import csv
+import io
+import json
+import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import tee
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from headwater.device import choose_device
 from headwater.display import counted
 from headwater.errors import UsageError
-from headwater.finetuning.results.predictions import FORMATS, RANKED, PredictionTable
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import Labels, listed, number_of
 from headwater.finetuning.rows.read import Unread, read_table
-from headwater.finetuning.rows.row import Raw, class_name, label_set
+from headwater.finetuning.rows.row import Raw, Target, class_name, label_set
 from headwater.reading import text_encoding
-from headwater.storage import INTERACTIVE, Progress, new_file, require_absent
+from headwater.storage import INTERACTIVE, Progress, new_file, require_absent, to_json
 
 if TYPE_CHECKING:
     from headwater.finetuning.model.fine_tuned import FineTuned, Prediction
 
+_FORMATS = (".jsonl", ".csv")
+# Labels of which one is right, and has a confidence.
+_RANKED = ("class", "answer")
 _SHOWN_EMPTY = 5  # row numbers in a note
 _MOST_FOREIGN = 1_000  # different labels that are counted by name
 
@@ -60,8 +67,8 @@ def predict_file(
     models, and for an `out` that exists.
     """
     form = out.suffix.lower()
-    if form not in FORMATS:
-        raise UsageError(f"--out {out} has an unknown extension", expected=" or ".join(FORMATS))
+    if form not in _FORMATS:
+        raise UsageError(f"--out {out} has an unknown extension", expected=" or ".join(_FORMATS))
     if out.exists() and file.exists() and out.samefile(file):
         raise UsageError(f"--out {out} is the file to read", repair="Choose another --out")
     if bom and form != ".csv":
@@ -80,7 +87,7 @@ def predict_file(
         encoding=encoding,
         progress=progress,
     )
-    table = PredictionTable.build(form, fine_tuned, read.available, bom=bom)
+    table = _PredictionTable.build(form, fine_tuned, read.available, bom=bom)
     for wanted, name in table.renamed:
         progress.note(f"{file} has a column {wanted!r}, which stays: the new one is {name!r}")
     tally = _Tally(fine_tuned.labels, threshold, read.unread)
@@ -101,7 +108,7 @@ def _open(model: Path, columns: Mapping[str, Any], threshold: float, device: str
 
     fine_tuned = FineTuned.load(model, device=choose_device(device, training=False))
     labels = fine_tuned.labels
-    if labels.target not in RANKED and threshold:
+    if labels.target not in _RANKED and threshold:
         raise UsageError("--threshold needs a model of classes or choices", repair="Leave --threshold out")
     if labels.target == "labels" and isinstance(several := columns.get("label"), str):
         names = [name.strip() for name in several.split(",")]  # as in `finetune --label a,b`
@@ -193,3 +200,90 @@ class _Tally:
             total = self.error if is_score else self.right
             summary |= {"labelled": self.labelled, name: total / self.labelled}
         return summary
+
+
+@dataclass(frozen=True)
+class _PredictionTable:
+    """Rows with their predictions in one of `_FORMATS`: the columns of the input, then what `added` names.
+
+    together: whether one column has the probabilities of all classes or answers. renamed: the added columns whose
+    names the input has, and the names that they have instead.
+    """
+
+    form: str
+    columns: list[str]
+    added: list[str]
+    together: bool
+    target: Target
+    bom: bool
+    renamed: list[tuple[str, str]]
+
+    @classmethod
+    def build(cls, form: str, fine_tuned: FineTuned, columns: list[str], *, bom: bool) -> _PredictionTable:
+        """Return the table for input with these columns."""
+        target = fine_tuned.labels.target
+        together = target == "answer" or form == ".jsonl"
+        names = ["prediction", *(["confidence"] if target in _RANKED else [])]
+        if target != "score":  # whose levels are not classes
+            names += ["probabilities"] if together else [f"p({name})" for name in fine_tuned.labels.output_names]
+        added = [_free(name, columns) for name in names]
+        renamed = [(name, new) for name, new in zip(names, added, strict=True) if name != new]
+        return cls(form, columns, added, together, target, bom, renamed)
+
+    def write(self, handle: IO[bytes], rows: Iterable[tuple[Raw, Prediction]]) -> None:
+        """Write rows; the added fields are empty if there is no prediction."""
+        handle.writelines(self._json_lines(rows) if self.form == ".jsonl" else self._csv_lines(rows))
+
+    def _json_lines(self, rows: Iterable[tuple[Raw, Prediction]]) -> Iterator[bytes]:
+        for row, prediction in rows:
+            added = dict(zip(self.added, self._values(prediction), strict=True))
+            yield to_json(_finite({**(row.columns or {}), **added}), default=str)
+
+    def _csv_lines(self, rows: Iterable[tuple[Raw, Prediction]]) -> Iterator[bytes]:
+        yield (codecs.BOM_UTF8 if self.bom else b"") + _line([*self.columns, *self.added])
+        for row, prediction in rows:
+            own = [_plain((row.columns or {}).get(column)) for column in self.columns]
+            added = ["" if value is None else _plain(value) for value in self._values(prediction)]
+            yield _line([*own, *added])
+
+    def _values(self, prediction: Prediction) -> list[Any]:
+        """Return the values of the added columns; None without a prediction."""
+        shares = prediction.probabilities
+        if prediction.label is None and not shares:
+            return [None] * len(self.added)
+        values: list[Any] = [prediction.label]
+        if self.target in _RANKED:
+            values.append(max(shares.values()))
+        if self.target == "score":
+            return values
+        if self.form == ".jsonl":
+            return [*values, shares or None]
+        return [*values, *([" ".join(map(str, shares.values()))] if self.together else shares.values())]
+
+
+def _free(name: str, columns: list[str]) -> str:
+    while name in columns:
+        name += "_"
+    return name
+
+
+def _line(fields: list[Any]) -> bytes:
+    buffer = io.StringIO()
+    # csv quotes a field that contains a character of the line end; "\r\n" makes it quote a lone "\r" too.
+    csv.writer(buffer, lineterminator="\r\n").writerow(fields)
+    return (buffer.getvalue().removesuffix("\r\n") + "\n").encode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list | tuple | dict):
+        return json.dumps(_finite(value), ensure_ascii=False, default=str)
+    return value
+
+
+def _finite(value: Any) -> Any:
+    """Return a value with None for each NaN or infinity in it, which JSON does not have."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

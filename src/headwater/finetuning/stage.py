@@ -9,10 +9,13 @@ at the end.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from headwater import shipped
 from headwater.device import choose_device
@@ -23,13 +26,12 @@ from headwater.finetuning.learning.config import FinetuneConfig
 from headwater.finetuning.learning.examples import Build, encode
 from headwater.finetuning.learning.fit import Fitted, fit
 from headwater.finetuning.learning.members import FOLDERS
-from headwater.finetuning.learning.parts import Parts, Tables, arrange_rows, read
+from headwater.finetuning.learning.parts import Parts, read
 from headwater.finetuning.learning.train import Reporter
-from headwater.finetuning.model.fine_tuned import decide, refuse_as_base
+from headwater.finetuning.model.fine_tuned import FineTuned, decide
 from headwater.finetuning.results.analyses import DOUBTFUL_FILE, METRICS_FILE, FinetuneResults, analyse
-from headwater.finetuning.results.predictions import write_predictions
 from headwater.finetuning.results.report import report_page, summary_lines
-from headwater.finetuning.rows.row import original_base
+from headwater.finetuning.rows.row import Raw, original_base
 from headwater.reading import read_json
 from headwater.storage import (
     INTERACTIVE,
@@ -67,35 +69,25 @@ def finetune(
     """
     files = {"train": train, "validation": validation, "test": test}
     inputs = {role: path for role, path in files.items() if path is not None}
-    return _run(config, out, model, inputs, lambda: read(config, files, progress), progress)
+    return run_stage(
+        config, out, lambda: read(config, files, progress), model=model, inputs=inputs, progress=progress
+    )
 
 
 def run_stage(
     config: FinetuneConfig,
     out: Path,
-    tables: Tables,
+    read_parts: Callable[[], Parts],
     *,
-    model: Path,
+    model: str | Path | None,
     inputs: Mapping[str, Path],
     build: Build | None = None,
     progress: Progress = INTERACTIVE,
 ) -> dict[str, Any]:
-    """Run `finetune` on these rows, which are read once; `inputs` are the files that they come from.
+    """Run `finetune` on the rows that `read_parts` returns; `inputs` are the files that they come from.
 
     build: makes the task model of the recipe gpt1 in place of GPT-1's own; its folder cannot be opened again.
     """
-    return _run(config, out, model, inputs, lambda: arrange_rows(config, tables), progress, build)
-
-
-def _run(
-    config: FinetuneConfig,
-    out: Path,
-    model: str | Path | None,
-    inputs: Mapping[str, Path],
-    read_parts: Callable[[], Parts],
-    progress: Progress,
-    build: Build | None = None,
-) -> dict[str, Any]:
     parts: Parts | None = None
     base: Base | None = None
     if model is None and has_manifest(out):
@@ -106,13 +98,11 @@ def _run(
         base = choose_base(config, parts, progress)
         model = base.folder
     assert model is not None
-    folder = shipped.resolve(model)
-    refuse_as_base(folder)
     stage = Stage(
         out,
         kind="model",
         config=config.deciding(),
-        inputs={"model": folder, **inputs},
+        inputs={"model": shipped.resolve(model), **inputs},
         seed=config.seed,
         grows=True,
     )
@@ -123,8 +113,8 @@ def _run(
     device = choose_device(config.device)
     begun = FinetuneConfig.load(out / CONFIG_FILE) if stage.find() and (out / CONFIG_FILE).exists() else None
     config = resolve_precision(config, begun, device)
-    parts = parts or read_parts()
     base = base or open_base(config, model, device)
+    parts = parts or read_parts()
     parts = replace(parts, notes=[*parts.notes, *base_notes(base, parts)])
     progress.start("tokens")
     examples = encode(parts, base, config, build=build)
@@ -142,7 +132,8 @@ def _run(
         with storage_errors(out):
             fitted.model.save(out)
             for name, part in examples.parts.tests.items():
-                write_predictions(fitted.model, name, part.rows, tests[name], out)
+                lines = _predictions(fitted.model, part.rows, tests[name])
+                write_json_lines(out / f"predictions-{name}.jsonl", lines)
             metrics = _write_results(out, fitted, results)
         stage.finish(only={path.name for path in out.iterdir()} - {CHECKPOINTS, FOLDERS, JOURNAL})
         remove_work(out)
@@ -153,13 +144,28 @@ def _write_results(out: Path, fitted: Fitted, results: FinetuneResults) -> dict[
     """Write the predictions of the measured rows, the doubtful labels, report and figures; return the figures."""
     measured, labels = fitted.measured, fitted.model.labels
     metrics = results.to_dict() | {"summary": summary_lines(results)}
-    write_predictions(fitted.model, "validation", measured.part.rows, measured.probabilities, out)
+    lines = _predictions(fitted.model, measured.part.rows, measured.probabilities)
+    write_json_lines(out / "predictions-validation.jsonl", lines)
     if results.doubtful.rows:
         write_json_lines(out / DOUBTFUL_FILE, map(asdict, results.doubtful.rows))
     page = report_page(results, labels, measured.part.targets, decide(labels, measured.probabilities))
     write_text(out / REPORT_FILE, page)
     write_json(out / METRICS_FILE, metrics)
     return metrics
+
+
+def _predictions(
+    model: FineTuned, rows: Iterable[Raw], probabilities: npt.NDArray[np.float32]
+) -> Iterator[dict[str, Any]]:
+    """Yield each row's texts, label, prediction and, unless it is a score, probabilities."""
+    for row, shares in zip(rows, probabilities, strict=True):
+        answers, empty = len(row.segments) - 2 if model.task == "choice" else len(shares), row.is_empty(model.task)
+        prediction = model.prediction(row.row, shares[:answers])
+        line: dict[str, Any] = {"row": row.row, "texts": list(row.segments), "label": row.label}
+        line["prediction"] = None if empty else prediction.label
+        if model.labels.target != "score":
+            line["probabilities"] = {} if empty else prediction.probabilities
+        yield line
 
 
 def remove_work(out: Path) -> None:

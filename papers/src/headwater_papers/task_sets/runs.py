@@ -13,7 +13,7 @@ from typing import Any
 
 from headwater.errors import DataError, UsageError
 from headwater.evaluation import read_json_rows
-from headwater.finetuning import FinetuneConfig, run_stage
+from headwater.finetuning import FinetuneConfig, arrange_rows, run_stage
 from headwater.storage import SILENT, Progress, storage_errors, write_json, write_text
 from headwater_papers.paper_tables import gpt1
 from headwater_papers.task_sets.benchmarks import Benchmark
@@ -91,7 +91,9 @@ def run_one(
     if located.validation is not None:
         parts["validation"] = located.validation
     tables = {part: (f"{benchmark.name} {part}", rows[: config.limit]) for part, rows in parts.items()}
-    return run_stage(settings, out, tables, model=model, inputs=located.paths, progress=progress)
+    return run_stage(
+        settings, out, lambda: arrange_rows(settings, tables), model=model, inputs=located.paths, progress=progress
+    )
 
 
 def table_rows(benchmark: Benchmark, remarks: Sequence[str], metrics: Mapping[str, Any]) -> list[dict[str, Any]]:

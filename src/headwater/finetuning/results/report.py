@@ -129,9 +129,10 @@ def _compared(results: FinetuneResults, figures: Figures, before: str = "") -> s
     if baseline is None or results.recipe == "tfidf":
         return ""
     low, high = baseline.difference_interval
-    more = f"{abs(baseline.difference):.3f} {'more' if baseline.difference >= 0 else 'less'} [{low:+.3f}, {high:+.3f}]"
+    more = "more" if baseline.difference >= 0 else "less"
+    scores = f"{abs(baseline.difference):.3f} {more} [{low:+.3f}, {high:+.3f}]"
     chance = ", which may be chance" if baseline.verdict == "not apart" else ""
-    return f"{before}{baseline.name} alone scores {baseline.value:.3f}, the model {more}{chance}"
+    return f"{before}{baseline.name} alone scores {baseline.value:.3f}, the model {scores}{chance}"
 
 
 def _probability_lines(results: FinetuneResults) -> list[str]:
