@@ -6,13 +6,11 @@ after Tai et al. 2015, section 4.2).
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
 _MOST_LEVELS = 21
 # Prices in won or yen are scores too; float64 distinguishes integers to 2^53.
 _LARGEST_SCORE = 1e15
+_ALL_DIFFERENT = 10  # rows from which labels that are all different are an identifier
 # Names in a message, and characters of each; rows.
 _LISTED, _SHOWN, _LISTED_ROWS = 20, 60, 8
 
@@ -92,18 +91,14 @@ class Labels:
         result[rows, below + 1] = share * known
         return result
 
-    def _names_of(self, row: Raw) -> tuple[str, ...]:
-        if row.label is None:
-            return ()
-        return label_set(row.label) if self.target == "labels" else (class_name(row.label),)
-
     def targets(self, rows: Sequence[Raw], name: str) -> npt.NDArray[np.float64]:
         """Return `target_of` each row: (rows,), or (rows, outputs) of several labels; NaN without a label."""
         if self.target == "labels":
-            targets = np.zeros((len(rows), self.outputs))
-            for index, row in enumerate(rows):
-                targets[index, [int(self._index(label, row, name)) for label in self._names_of(row)]] = 1
-                targets[index] += np.nan if row.label is None else 0
+            targets = np.full((len(rows), self.outputs), np.nan)
+            for row, target in zip(rows, targets, strict=True):
+                if row.label is not None:
+                    target[:] = 0
+                    target[[self._index(label, row, name) for label in label_set(row.label)]] = 1
             return targets
         return np.array([self.target_of(row, name) for row in rows], dtype=np.float64)
 
@@ -124,28 +119,23 @@ class Labels:
             return score
         if _has_several(row):
             raise _several(row, where)
-        return self._index(class_name(row.label), row, name)
+        return float(self._index(class_name(row.label), row, name))
 
-    def _index(self, label: str, row: Raw, name: str) -> float:
+    def _index(self, label: str, row: Raw, name: str) -> int:
         if (index := self._indices.get(label)) is not None:
-            return float(index)
-        where = f"{name} row {row.row:,}"
-        self._check_kind(label, where)
-        raise DataError(
-            f"{where} has the label {label!r}, which training did not have; it had {listed(self.names)}",
-            repair="Correct it, or add rows with that label to the training file",
-        )
-
-    def _check_kind(self, label: str, where: str) -> None:
-        """Raise DataError for a number if the classes are words, and the reverse."""
-        numeric = number_of(label) is not None
-        if numeric not in {number_of(name) is not None for name in self.names}:
+            return index
+        where, numeric = f"{name} row {row.row:,}", number_of(label) is not None
+        if numeric not in {number_of(known) is not None for known in self.names}:
             kinds = ("a number", "words") if numeric else ("a word", "numbers")
             raise DataError(
                 f"{where} has the label {label!r}, {kinds[0]}, but the training labels are {kinds[1]}: "
                 f"{listed(self.names)}",
                 repair="Write the labels of both files in the same way",
             )
+        raise DataError(
+            f"{where} has the label {label!r}, which training did not have; it had {listed(self.names)}",
+            repair="Correct it, or add rows with that label to the training file",
+        )
 
     def as_named(self, label: Any) -> str:
         """Return a row's label in the spelling of the model's names; several are joined."""
@@ -201,9 +191,6 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(shown) or "none"
 
 
-_ALL_DIFFERENT = 10  # rows from which labels that are all different are an identifier
-
-
 def learn_labels(rows: Sequence[Raw], task: TaskName, target: Target | None, name: str) -> Labels:
     """Return the meaning of the training rows' labels; raise DataError if all are one class or one score.
 
@@ -226,37 +213,25 @@ def learn_labels(rows: Sequence[Raw], task: TaskName, target: Target | None, nam
         return Labels(target="score", levels=_levels(known, name))
     if listing := next(filter(_has_several, known), None):
         raise _several(listing, f"{name} row {listing.row:,}")
-    names = {class_name(row.label): row for row in known}
-    if len(names) < 2:
-        only = next(iter(names))
+    spellings: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for row in known:
+        written = row.label if isinstance(row.label, str) else class_name(row.label)
+        spellings[class_name(row.label)][written] += 1
+    if len(spellings) < 2:
+        only = next(iter(spellings))
         raise DataError(
             f"{name} has only one class: {only!r} in {counted(len(known), 'labelled row')}",
             expected="rows of at least two classes",
         )
-    if len(names) == len(known) >= _ALL_DIFFERENT:
+    if len(spellings) == len(known) >= _ALL_DIFFERENT:
         raise DataError(
             f"{name} has another label in each of its {len(known):,} labelled rows, as {known[0].label!r}",
             expected="classes that several rows have",
             repair="Name the column of the class with --label; for scores use --task regress",
         )
-    return Labels(target="class", names=spelled(known, names))
-
-
-def spelled(rows: Iterable[Raw], names: Iterable[str]) -> list[str]:
-    """Return class names in order, each spelled as most of its rows have it: TRUE, 1.0."""
-    spellings: dict[str, Counter[str]] = {name: Counter() for name in names}
-    for row in rows:
-        if row.label is not None and (name := class_name(row.label)) in spellings:
-            spellings[name][row.label if isinstance(row.label, str) else name] += 1
-    return [spellings[name].most_common(1)[0][0] for name in sorted(spellings, key=class_order)]
-
-
-def merged_spellings(rows: Iterable[Raw]) -> dict[str, Counter[str]]:
-    """Return the rows of each spelling, in JSON, of the classes that rows spell in several ways."""
-    spellings: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for row in rows:
-        spellings[class_name(row.label)][json.dumps(row.label, ensure_ascii=False)] += 1
-    return {name: counts for name, counts in spellings.items() if len(counts) > 1}
+    # In order, each spelled as most of its rows have it: TRUE, 1.0.
+    names = [spellings[key].most_common(1)[0][0] for key in sorted(spellings, key=class_order)]
+    return Labels(target="class", names=names)
 
 
 def _several_labels(rows: Sequence[Raw], name: str) -> Labels:
@@ -296,11 +271,22 @@ def _several(row: Raw, where: str) -> DataError:
 
 
 def _levels(rows: Sequence[Raw], name: str) -> list[float]:
-    scores = [
-        score for row in rows if (score := number_of(row.label)) is not None and abs(score) <= _LARGEST_SCORE
-    ]
-    if len(scores) < len(rows):
-        raise _not_scores(rows, len(rows) - len(scores), name)
+    """Return the levels of the rows' scores; raise DataError, listing the first, for rows without a score."""
+    scores, wrong = [], []
+    for row in rows:
+        score = number_of(row.label)
+        if score is None or abs(score) > _LARGEST_SCORE:
+            wrong.append(row)
+        else:
+            scores.append(score)
+    if wrong:
+        first = ", ".join(f"{row.row:,} ({str(row.label)[:40]!r})" for row in wrong[:_LISTED_ROWS])
+        more = ", …" if len(wrong) > _LISTED_ROWS else ""
+        raise DataError(
+            f"{name} has {counted(len(wrong), 'row')} of {len(rows):,} without a score: {first}{more}",
+            expected=f"a number of at most {_LARGEST_SCORE:,.0f}",
+            repair="Write it with a decimal point, without commas and a unit, as in 10000.5",
+        )
     if len(set(scores)) == 1:
         raise DataError(f"{name} has only one score: {scores[0]:g}", expected="scores that differ")
     low, high = math.floor(min(scores)), math.ceil(max(scores))
@@ -311,42 +297,29 @@ def _levels(rows: Sequence[Raw], name: str) -> list[float]:
     return [float(x) for x in range(low, high + 1)]
 
 
-def _not_scores(rows: Sequence[Raw], count: int, name: str) -> DataError:
-    """Return the error for `count` rows without a score, which lists the first of them."""
-    wrong = (row for row in rows if (score := number_of(row.label)) is None or abs(score) > _LARGEST_SCORE)
-    first = [f"{row.row:,} ({str(row.label)[:40]!r})" for row in islice(wrong, _LISTED_ROWS)]
-    more = ", …" if count > len(first) else ""
-    return DataError(
-        f"{name} has {counted(count, 'row')} of {len(rows):,} without a score: {', '.join(first)}{more}",
-        expected=f"a number of at most {_LARGEST_SCORE:,.0f}",
-        repair="Write it with a decimal point, without commas and a unit, as in 10000.5",
-    )
-
-
 def _answer_labels(rows: Sequence[Raw], name: str) -> Labels:
-    """Return the meaning of a choice's labels: texts of answers if all are, else numbers and letters."""
-    by_number = Labels(target="answer", first_answer=_first_answer(rows))
+    """Return the meaning of a choice's labels: texts of answers if all are, else numbers and letters.
+
+    Numbers count from 1 if none is 0 and one is the number of answers, else from 0.
+    """
+    numbers = [(number_of(row.label), len(row.segments) - 2) for row in rows]
+    from_one = all(number != 0 for number, _ in numbers) and any(number == count for number, count in numbers)
+    by_number = Labels(target="answer", first_answer=int(from_one))
     texts = [(row, class_name(row.label)) for row in rows]
     if not all(text in row.segments[2:] for row, text in texts):
         return by_number
-    places = [
+    indices = [
         (row, _numbered(row, by_number.first_answer), row.segments.index(text, 2) - 2) for row, text in texts
     ]
-    if any(number is None for _, number, _ in places):
+    if any(number is None for _, number, _ in indices):
         return Labels(target="answer", answer_texts=True)
-    if unclear := [row for row, number, text in places if number != text]:
+    if unclear := next((row for row, number, text in indices if number != text), None):
         raise DataError(
-            f"{name} row {unclear[0].row:,} has the label {unclear[0].label!r}, which is the text of one answer "
+            f"{name} row {unclear.row:,} has the label {unclear.label!r}, which is the text of one answer "
             "and the number of another",
             repair="Label with letters: A is the first answer",
         )
     return by_number
-
-
-def _first_answer(rows: Sequence[Raw]) -> int:
-    """Return 1 if numeric labels count answers from 1 (none is 0, and one is the number of answers), else 0."""
-    numbers = [(number_of(row.label), len(row.segments) - 2) for row in rows]
-    return int(all(number != 0 for number, _ in numbers) and any(number == count for number, count in numbers))
 
 
 def number_of(label: Any) -> float | None:

@@ -7,6 +7,7 @@ learned by heart; one in both training and validation is reported.
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from headwater.display import counted
 from headwater.errors import DataError
-from headwater.finetuning.rows.labels import Labels, listed, merged_spellings
+from headwater.finetuning.rows.labels import Labels, listed
 from headwater.finetuning.rows.row import Raw, Usable, class_name
 from headwater.reading import compose, copy_key
 
@@ -213,8 +214,10 @@ def _described_labels(
     cases = Counter(name.casefold() for name in classes)
     if same := [name for name in classes if cases[name.casefold()] > 1]:
         notes.append(f"labels that differ only in case are different classes: {', '.join(map(repr, same[:6]))}")
-    merged = merged_spellings(rows) if labels.target == "class" else {}
-    for name, spellings in list(merged.items())[:6]:
+    written: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for row in rows if labels.target == "class" else ():
+        written[class_name(row.label)][json.dumps(row.label, ensure_ascii=False)] += 1
+    for name, spellings in [item for item in written.items() if len(item[1]) > 1][:6]:
         each = ", ".join(f"{spelling} ({count:,})" for spelling, count in spellings.most_common(6))
         notes.append(f"read as one class, {labels.as_named(name)!r}: {each}")
     if lists := [name for name in classes if name.startswith("[") and name.endswith("]")]:
