@@ -105,7 +105,12 @@ def find_columns(
         elif (role == "label" and not need_label) or (role in _OPTIONAL and role not in before):
             chosen[role] = ""
         else:
-            raise _lacks(name, role, task, available, before.get(role), trained is None)
+            read = f", which was {before[role]!r} in training" if before.get(role) else ""
+            raise DataError(
+                f"{name} has no column for the {role} of task {task}{read}; it has {listed(available)}",
+                expected=f"a column with a name like {', '.join(NAMES[role][:3])}",
+                repair=f"Name it: {column_option(role, 'COLUMN', trained is None)}",
+            )
     separator = columns.separator or (trained.separator if trained else None)
     if separator and (task != "classify" or isinstance(chosen["label"], list)):
         raise UsageError(
@@ -115,28 +120,34 @@ def find_columns(
 
 
 def _users_columns(
-    name: str, available: Sequence[str], task: TaskName, columns: Columns, lenient: Any
+    name: str, available: Sequence[str], task: TaskName, columns: Columns, optional: Any
 ) -> dict[str, str | list[str]]:
-    """Return the columns that the user chose by role; see `_chosen` for `lenient`."""
-    named = {role: _as_spelled(value, available) for role, value in columns.by_role().items()}
+    """Return the columns that the user chose by role; "" for the label if it is `optional` and the table lacks it.
+
+    Raises DataError for any other column that it lacks, UsageError for a role that needs a column.
+    """
+    chosen = columns.by_role()
     roles = [*ROLES[task], "label"]
-    if unread := [role for role in named if role not in roles]:
+    if unread := [role for role in chosen if role not in roles]:
         raise UsageError(f"task {task} does not read a column {unread[0]!r}", expected=" or ".join(roles))
-    chosen = {role: _chosen(role, value, available, name, lenient) for role, value in named.items()}
+    for role, value in chosen.items():
+        chosen[role] = value = _as_spelled(value, available)
+        missing = [column for column in as_list(value) if column not in available]
+        if missing and role == "label" and value == optional:
+            chosen[role] = ""
+        elif missing:
+            several = role == "label" and {part.strip() for part in missing[0].split(",")} <= {*available}
+            raise DataError(
+                f"{name} has no column {missing[0]!r}; it has {listed(available)}",
+                repair="If a row has several labels: --set target=labels"
+                if several
+                else nearest(missing[0], available),
+            )
+        elif not value and role not in _OPTIONAL:
+            raise UsageError(f"--column {role}= names no column")
     if "label" in chosen and (twice := {*as_list(chosen["label"])} & _columns_of(chosen, "label")):
         raise DataError(f"{name}: the column {twice.pop()!r} cannot be both text and label")
     return chosen
-
-
-def _lacks(
-    name: str, role: str, task: TaskName, available: Sequence[str], trained_on: Any, training: bool
-) -> DataError:
-    read = f", which was {trained_on!r} in training" if trained_on else ""
-    return DataError(
-        f"{name} has no column for the {role} of task {task}{read}; it has {listed(available)}",
-        expected=f"a column with a name like {', '.join(NAMES[role][:3])}",
-        repair=f"Name it: {column_option(role, 'COLUMN', training)}",
-    )
 
 
 def column_option(role: str, column: str, training: bool) -> str:
@@ -149,29 +160,6 @@ def _as_spelled(value: str | list[str], available: Sequence[str]) -> str | list[
     spelled = {compose(column): column for column in available} | {column: column for column in available}
     names = [spelled.get(name, spelled.get(compose(name), name)) for name in as_list(value)]
     return names if isinstance(value, list) else "".join(names)
-
-
-def _chosen(
-    role: str, value: str | list[str], available: Sequence[str], name: str, lenient: Any
-) -> str | list[str]:
-    """Return the user's choice for a role; "" for the label `lenient` if the table lacks it.
-
-    Raises DataError for any other column that it lacks, UsageError for a role that needs a column.
-    """
-    missing = [column for column in as_list(value) if column not in available]
-    if missing and role == "label" and value == lenient:
-        return ""
-    if missing:
-        several = role == "label" and {part.strip() for part in missing[0].split(",")} <= {*available}
-        raise DataError(
-            f"{name} has no column {missing[0]!r}; it has {listed(available)}",
-            repair="If a row has several labels: --set target=labels"
-            if several
-            else nearest(missing[0], available),
-        )
-    if not value and role not in _OPTIONAL:
-        raise UsageError(f"--column {role}= names no column")
-    return value
 
 
 def _columns_of(columns: Mapping[str, str | list[str]], other: str = "") -> set[str]:
