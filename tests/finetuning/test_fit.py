@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headwater.finetuning import FinetuneConfig, FineTuned, Labels, Raw, arrange_rows
+from headwater.finetuning import FinetuneConfig, FineTuned, Labels, Raw, arrange_rows, measure_decisions
 from headwater.finetuning.learning import members as members_module
 from headwater.finetuning.learning.bases import open_base
 from headwater.finetuning.learning.config import Policy
@@ -17,7 +17,6 @@ from headwater.finetuning.learning.fit import fit
 from headwater.finetuning.learning.linear import fit_path, sampled
 from headwater.finetuning.model.fine_tuned import decide
 from headwater.finetuning.model.heads import PooledModel
-from headwater.finetuning.results.metrics import measure_decisions
 from headwater.finetuning.rows.split import folds
 
 

@@ -20,11 +20,10 @@ from torch.nn import functional
 
 from headwater.cli.main import main
 from headwater.errors import DataError
-from headwater.finetuning import Classifier, FinetuneConfig, Labels, Raw, finetune, predict_file
+from headwater.finetuning import Classifier, FinetuneConfig, Labels, Raw, finetune, measure_decisions, predict_file
 from headwater.finetuning.model.batches import collate
 from headwater.finetuning.model.heads import class_loss
 from headwater.finetuning.model.inputs import encode
-from headwater.finetuning.results.metrics import measure_decisions
 from headwater.finetuning.rows.arrays import as_label_sets
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import learn_labels
