@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import DataError, MismatchError, UsageError
-from headwater.tokenizer import PATTERN, Tokenizer, gpt2, reference
-from headwater.tokenizer.gpt2 import GigatokenEngine
+from headwater.tokenizer import PATTERN, Tokenizer, codec, reference
+from headwater.tokenizer.codec import GigatokenEngine
 from headwater.tokenizer.vocabulary import AddedToken
 
 TEXT = (
@@ -182,7 +182,7 @@ def test_gigatoken_gives_the_librarys_ids(
     vocabulary: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("gigatoken")
-    assert importlib.metadata.version("gigatoken") == gpt2.TESTED
+    assert importlib.metadata.version("gigatoken") == codec.TESTED
     if vocabulary == "korean":
         tokenizer = Tokenizer.train(
             ["대한민국의 주권은 국민에게 있고, 모든 권력은 국민으로부터 나온다. 강물은 바다로"], vocab_size=330
@@ -199,7 +199,7 @@ def test_gigatoken_gives_the_librarys_ids(
     assert agree(tokenizer, engine, texts)
     assert all(agree(tokenizer, engine, [text]) for text in texts)
     expected = tokenizer.encode_array(texts)
-    monkeypatch.setattr(gpt2, "_LONG", 5)
+    monkeypatch.setattr(codec, "_LONG", 5)
     fresh = Tokenizer(tokenizer.vocabulary)
     assert all(map(np.array_equal, fresh.encode_array(texts), expected))
     halves, whole = ["a river", "\ud83d\ude00 ran"], ["a river", "\U0001f600 ran"]
@@ -218,8 +218,8 @@ def test_another_release_of_gigatoken_is_not_used(
         return release
 
     monkeypatch.setattr(importlib.metadata, "version", version)
-    monkeypatch.setattr(gpt2, "_LONG", 5)
-    monkeypatch.setattr(gpt2, "_MANY", 2 * len(TEXT))
+    monkeypatch.setattr(codec, "_LONG", 5)
+    monkeypatch.setattr(codec, "_MANY", 2 * len(TEXT))
     fresh = Tokenizer(small.vocabulary)
     for warnings in ([], ["WARNING"], ["WARNING"]):  # a little text is encoded before anyone would wait
         assert fresh.encode_array([TEXT])[0].tolist() == small.encode(TEXT)
@@ -233,7 +233,7 @@ def test_long_texts_are_cut_where_no_token_is(small: Tokenizer, monkeypatch: pyt
     wide = Tokenizer(replace(special, added=(*small.vocabulary.added, *names)))
     text = TEXT + " <a b>  <c>  x  <d> <a b> y" + TEXT
     expected = [(t.encode(text), t.encode(text, allow_special=True)) for t in (small, wide)]
-    monkeypatch.setattr(gpt2, "_CUT_CHARACTERS", 3)
+    monkeypatch.setattr(codec, "_CUT_CHARACTERS", 3)
     assert [(t.encode(text), t.encode(text, allow_special=True)) for t in (small, wide)] == expected
 
 

@@ -3,9 +3,11 @@ from .catalogue import (
     STARTS,
     TRAINED_ON,
     find,
+    find_checkpoint,
     folder_of,
     hub_name,
     is_shadowed,
+    list_checkpoints,
     model_file,
     name_of,
     names,
@@ -14,8 +16,8 @@ from .catalogue import (
     replace_hub_name,
     resolve,
     split_name,
+    step_of,
 )
-from .runs import find_checkpoint, list_checkpoints, step_of
 
 __all__ = [
     "DEFAULT",

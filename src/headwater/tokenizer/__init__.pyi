@@ -1,7 +1,7 @@
 from .bpe_training import learn_vocabulary
+from .codec import PATTERN
 from .comparison import Comparison, compare
 from .folder import TOKENIZER_CLASSES, missing_tokenizer, read_meta, tokenizer_json
-from .gpt2 import PATTERN
 from .losses import LostText, lost_text
 from .reference import merge_word, split_gpt1
 from .tokenizer import Tokenizer, train_tokenizer

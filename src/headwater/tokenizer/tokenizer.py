@@ -32,7 +32,7 @@ from headwater.storage import (
 )
 from headwater.tokenizer.bpe_training import learn_vocabulary
 from headwater.tokenizer.bpe_words import TEXT_SUFFIXES, Sources, known_bytes, source_files
-from headwater.tokenizer.codec import LibraryCodec
+from headwater.tokenizer.codec import ByteLevelCodec, LibraryCodec
 from headwater.tokenizer.folder import (
     BERT_ROLES,
     Roles,
@@ -45,7 +45,6 @@ from headwater.tokenizer.folder import (
     write_files,
 )
 from headwater.tokenizer.gpt1 import WordCodec
-from headwater.tokenizer.gpt2 import ByteLevelCodec
 from headwater.tokenizer.vocabulary import (
     CLASSIFY,
     END_OF_TEXT,
