@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import os
 import shutil
 import signal
 import sys
@@ -222,21 +225,24 @@ def test_the_journal_is_on_disk_before_its_checkpoint(tmp_path: Path, monkeypatc
 
 
 def test_a_disk_that_fills_within_a_line_loses_no_line(tmp_path: Path) -> None:
+    class Filling(io.FileIO):
+        free = 5
+
+        def write(self, data: Any) -> int:
+            if not self.free:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            count = super().write(bytes(data)[: self.free])
+            self.free -= count
+            return count
+
     journal = Journal(tmp_path / "metrics.jsonl")
-    disk = journal._handle
-
-    class Filling:
-        """Writes half of the bytes, as a disk that fills does."""
-
-        def write(self, data: bytes) -> int:
-            return disk.write(data[: len(data) // 2])
-
     assert journal.write({"step": 1}) is None
-    journal._handle = Filling()  # type: ignore[assignment]
+    journal._handle.close()
+    journal._handle = io.BufferedWriter(disk := Filling(journal.path, "ab"), 1 << 20)
     warning = journal.write({"step": 2})
     assert "no space is left" in str(warning)
     assert [line["step"] for line in read_journal(journal.path)] == [1]  # the half of a line is left out
-    journal._handle = disk
+    disk.free = 1_000
     assert journal.write({"step": 3}) is None
     assert [line["step"] for line in read_journal(journal.path)] == [1, 2, 3]
     journal.close()

@@ -6,7 +6,6 @@ A resumed run removes the lines of the updates that it repeats. Trackers are opt
 from __future__ import annotations
 
 import contextlib
-import errno
 import importlib
 import json
 import os
@@ -19,6 +18,7 @@ from headwater.reading import intact_json_lines
 from headwater.storage import storage_errors, write_text
 
 Tracker = Literal["tensorboard", "trackio", "wandb"]
+_WAITING = 1 << 20  # bytes of lines that a full disk rejects, which wait in the file's buffer
 
 
 class Journal:
@@ -28,16 +28,15 @@ class Journal:
         """lines: what the file begins with, instead of the lines that it has."""
         write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
         self.path = path
-        self._handle = path.open("ab", buffering=0)
-        self._pending = b""  # what the disk rejected, perhaps from the middle of a line
+        self._handle = path.open("ab", buffering=_WAITING)
         self._warned = False
 
     def write(self, line: dict[str, Any]) -> str | None:
         """Append one line; return a warning at the first failure."""
-        self._pending += json.dumps(line).encode() + b"\n"
         try:
             with storage_errors(self.path):
-                self._flush()
+                self._handle.write(json.dumps(line).encode() + b"\n")
+                self._handle.flush()
         except StorageError as error:
             if not self._warned:
                 self._warned = True
@@ -52,13 +51,7 @@ class Journal:
     def close(self) -> None:
         """Write the pending lines if the disk has space now, and close the file."""
         with contextlib.suppress(OSError):  # `write` reported the full disk
-            self._flush()
-        self._handle.close()
-
-    def _flush(self) -> None:
-        self._pending = self._pending[self._handle.write(self._pending) :]
-        if self._pending:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._handle.close()
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
