@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -101,6 +101,14 @@ class Optimizer:
             weight_decay=0.0,
             fused=True,
         )
+        for master in (*decayed, *others):
+            self._adam.state[master] = {"step": torch.zeros((), dtype=torch.float32, device=master.device)} | {
+                name: torch.zeros_like(master, memory_format=torch.preserve_format).detach()
+                for name in ("exp_avg", "exp_avg_sq")
+            }
+        if self._muon is not None:
+            for master in muon:
+                self._muon.state[master]["momentum_buffer"] = torch.zeros_like(master)
 
     @property
     def gradients(self) -> list[Tensor]:
@@ -132,12 +140,8 @@ class Optimizer:
         With native kernels the next step scales them.
         """
         if self._kernels is not None:
-            parts = [
-                self._kernels.sum_of_squares(gradient)
-                for gradient in self._gradients_or_none()
-                if gradient is not None
-            ]
-            norm = torch.stack(parts).sum().sqrt().float() if parts else torch.zeros(())
+            squares = [self._kernels.sum_of_squares(g) for g in self._gradients_or_none() if g is not None]
+            norm = torch.stack(squares).sum().sqrt().float() if squares else torch.zeros(())
             self._scale = min(1.0, limit / (float(norm) + 1e-6)) if limit > 0 else 1.0
             return norm
         norm = torch.nn.utils.get_total_norm(self.gradients)
@@ -151,33 +155,30 @@ class Optimizer:
     def step(self, learning_rate: float) -> None:
         """Update the masters and the model's matrices."""
         with torch.profiler.record_function("Optimizer.step"):
-            self._step(learning_rate)
-
-    def _step(self, learning_rate: float) -> None:
-        self.updates += 1
-        epsilon, decay = self.config.epsilon, self.config.weight_decay
-        if self.config.adam == "original":
-            correction_1 = 1 - self.betas[0] ** self.updates
-            correction_2 = 1 - self.betas[1] ** self.updates
-            epsilon /= math.sqrt(correction_2)
-            decay *= math.sqrt(correction_2) / correction_1
-        if self._kernels is not None:
-            self._step_native(self._kernels, learning_rate, epsilon, decay)
-            return
-        for group in self._adam.param_groups:
-            matrices = group["params"][0].dim() >= 2
-            group.update(lr=learning_rate, eps=epsilon, weight_decay=decay if matrices else 0.0)
-        self._adam.step()
-        if self._muon is not None:
-            self._muon.param_groups[0].update(lr=learning_rate, weight_decay=self.config.weight_decay)
-            self._muon.step()
-        self.copy_to_model()
+            self.updates += 1
+            epsilon, decay = self.config.epsilon, self.config.weight_decay
+            if self.config.adam == "original":
+                correction_1 = 1 - self.betas[0] ** self.updates
+                correction_2 = 1 - self.betas[1] ** self.updates
+                epsilon /= math.sqrt(correction_2)
+                decay *= math.sqrt(correction_2) / correction_1
+            if self._kernels is not None:
+                self._step_native(self._kernels, learning_rate, epsilon, decay)
+                return
+            for group in self._adam.param_groups:
+                matrices = group["params"][0].dim() >= 2
+                group.update(lr=learning_rate, eps=epsilon, weight_decay=decay if matrices else 0.0)
+            self._adam.step()
+            if self._muon is not None:
+                self._muon.param_groups[0].update(lr=learning_rate, weight_decay=self.config.weight_decay)
+                self._muon.step()
+            self.copy_to_model()
 
     def _step_native(self, kernels: Kernels, learning_rate: float, epsilon: float, decay: float) -> None:
         for parameter, master, gradient in zip(
             self.parameters, self.masters, self._gradients_or_none(), strict=True
         ):
-            moments = self._adam.state.get(master) or self._fresh_moments(master)
+            moments = self._adam.state[master]
             step = AdamStep(
                 scale=self._scale,
                 keep=1 - learning_rate * decay if master.dim() >= 2 else 1.0,
@@ -216,15 +217,12 @@ class Optimizer:
     def state(self) -> dict[str, Tensor]:
         """Return the state of a resumed run: masters and both moments by parameter name, without copies."""
         state: dict[str, Tensor] = {}
-        by_muon = set() if self._muon is None else {id(m) for m in self._muon.param_groups[0]["params"]}
         for name, master in zip(self.names, self.masters, strict=True):
             state[f"weight.{name}"] = master.detach()
-            if id(master) in by_muon:
-                assert self._muon is not None
-                momentum = self._muon.state[master].setdefault("momentum_buffer", torch.zeros_like(master))
-                state[f"first_moment.{name}"] = momentum
+            if self._muon is not None and master in self._muon.state:
+                state[f"first_moment.{name}"] = self._muon.state[master]["momentum_buffer"]
                 continue
-            moments = self._adam.state.get(master) or self._fresh_moments(master)
+            moments = self._adam.state[master]
             state[f"first_moment.{name}"] = moments["exp_avg"]
             state[f"second_moment.{name}"] = moments["exp_avg_sq"]
         return state
@@ -235,15 +233,6 @@ class Optimizer:
         for master in self._adam.state:
             self._adam.state[master]["step"].fill_(float(self.updates))
         self.copy_to_model()
-
-    def _fresh_moments(self, master: Tensor) -> Mapping[str, Tensor]:
-        moments = {
-            "step": torch.zeros((), dtype=torch.float32, device=master.device),
-            "exp_avg": torch.zeros_like(master, memory_format=torch.preserve_format).detach(),
-            "exp_avg_sq": torch.zeros_like(master, memory_format=torch.preserve_format).detach(),
-        }
-        self._adam.state[master] = moments
-        return moments
 
     def _moving_gradient(self, index: int) -> Callable[[Tensor], None]:
         """Return a hook that moves a bfloat16 parameter's gradient to a float32 sum after each backward pass."""
