@@ -20,7 +20,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -130,17 +130,29 @@ def _do_tasks(
     runner: PackRunner, workers: int, engine: Literal["local", "ray"], address: str, progress: Progress
 ) -> Counts:
     """Do all tasks, and return the counts of both parts; raise PartTooShortError."""
-    shown = _Shown(runner, progress)
     if runner.missing("sizes", len(runner.files)):
         progress.start("measuring the corpus")
 
+    @cache
+    def encoded() -> dict[int, Counts]:
+        """Begin to show the progress; return the counts of the files that are encoded, also by earlier runs."""
+        progress.start("pack", total=runner.division.bytes / 1e6, unit="MB")
+        missing = runner.missing("ids", len(runner.files))
+        return {number: runner.counts(number) for number in range(len(runner.files)) if number not in missing}
+
+    def show(file: Counts) -> None:
+        """Show the encoded files and the beginning of another one."""
+        parts = [part for counts in (*encoded().values(), file) for part in counts.values()]
+        progress.advance(sum(part["bytes"] for part in parts) / 1e6, tokens=sum(part["tokens"] for part in parts))
+
     def on_done(phase: str, number: int) -> None:
         if phase == "ids":
-            shown.add(number)
+            encoded()[number] = runner.counts(number)
+            show({})
 
-    runner.report = shown.advance
+    runner.report = show
     runner.run_all(workers=workers, engine=engine, address=address, on_done=on_done)
-    shown.advance({})
+    show({})
     files = [runner.counts(number) for number in range(len(runner.files))]
     counts: Counts = {}
     for part in TOKEN_PARTS:
@@ -150,38 +162,6 @@ def _do_tasks(
     tokens = sum(count["tokens"] for count in counts.values())
     progress.finish(f"{tokens:,} tokens, {counts['validation']['tokens']:,} of them held out")
     return counts
-
-
-class _Shown:
-    """The progress that is shown: megabytes and tokens of the files that are encoded, also by earlier runs."""
-
-    def __init__(self, runner: PackRunner, progress: Progress) -> None:
-        self._runner, self._progress = runner, progress
-        self._whole: set[int] | None = None  # the files that are done; None before the sizes of all are known
-        self._bytes = self._tokens = 0  # of these files
-
-    def add(self, number: int) -> None:
-        """Add a file, unless it was counted when the display began."""
-        if self._whole is not None and number not in self._whole:
-            self._whole.add(number)
-            self._count(number)
-        self.advance({})
-
-    def advance(self, file: Counts) -> None:
-        """Show the whole files and the beginning of another one."""
-        if self._whole is None:
-            files = len(self._runner.files)
-            self._whole = set(range(files)).difference(self._runner.missing("ids", files))
-            self._progress.start("pack", total=self._runner.division.bytes / 1e6, unit="MB")
-            for number in self._whole:
-                self._count(number)
-        size = self._bytes + sum(count["bytes"] for count in file.values())
-        self._progress.advance(size / 1e6, tokens=self._tokens + sum(count["tokens"] for count in file.values()))
-
-    def _count(self, number: int) -> None:
-        counts = self._runner.counts(number).values()
-        self._bytes += sum(count["bytes"] for count in counts)
-        self._tokens += sum(count["tokens"] for count in counts)
 
 
 @dataclass(eq=False)
