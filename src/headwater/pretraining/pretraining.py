@@ -30,7 +30,7 @@ from headwater.pretraining.recipe import (
     resolve,
     tokenizer_of,
 )
-from headwater.pretraining.samples import Samples
+from headwater.pretraining.samples import write_sample
 from headwater.pretraining.tokens.pack import TOKEN_PARTS
 from headwater.pretraining.tokens.sampler import Sampler, TokenBatch, TokenStream
 from headwater.storage import (
@@ -316,14 +316,13 @@ def _train(
     """Train, and write the weights with the lowest held-out loss as a model folder; every rank calls this."""
     run = build_run(config, tokens, out, ranks, progress)
     run.on_update = on_update
-    samples = None
-    if config.sample_every and ranks.is_first:
-        samples = Samples(config, tokenizer_of(config.architecture, tokens), out, progress)
+    tokenizer = tokenizer_of(config.architecture, tokens)
 
     def after_update() -> dict[str, float]:
-        if samples is not None:
-            samples(run.trainer.model, run.trainer.step)
-        return {} if more_figures is None else more_figures(run.trainer.model, run.trainer.step)
+        model, step = run.trainer.model, run.trainer.step
+        if ranks.is_first and config.sample_every and step % config.sample_every == 0:
+            write_sample(model, step, config, tokenizer, out, progress)
+        return {} if more_figures is None else more_figures(model, step)
 
     run.more_figures = after_update
     run.train()

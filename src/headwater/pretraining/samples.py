@@ -40,32 +40,22 @@ def prompt_length(config: PretrainConfig, tokenizer: Tokenizer) -> int:
     return len(encode_prompts(tokenizer, [config.sample_prompt])[0])
 
 
-class Samples:
-    """Writes a sample of the model after every `config.sample_every` updates.
+def write_sample(
+    model: Any, step: int, config: PretrainConfig, tokenizer: Tokenizer, out: Path, progress: Progress
+) -> None:
+    """Write a sample of the model after update `step` to the run in `out`, and show it.
 
     A sample depends on the weights, the prompt and the seed. It does not change the training.
     """
-
-    def __init__(self, config: PretrainConfig, tokenizer: Tokenizer, out: Path, progress: Progress) -> None:
-        self._config, self._tokenizer, self._progress = config, tokenizer, progress
-        self._path = out / SAMPLES
-        self._lines: list[dict[str, Any]] = list(intact_json_lines(self._path)) if self._path.exists() else []
-
-    def __call__(self, model: Any, step: int) -> None:
-        """Write and show a sample if one is due after update `step`."""
-        config = self._config
-        if step % config.sample_every:
-            return
-        training = model.training
-        precision = "bf16" if "bfloat16" in str(next(model.parameters()).dtype) else "fp32"
-        lm = LanguageModel(model, self._tokenizer, precision=precision)
-        room = min(_TOKENS, config.window - prompt_length(config, self._tokenizer))
-        try:
-            text = lm.generate(config.sample_prompt, max_tokens=room, seed=config.seed)
-        finally:
-            model.train(training)
-        self._lines = [line for line in self._lines if line["step"] < step][-_KEPT:]
-        self._lines.append({"step": step, "prompt": config.sample_prompt, "text": text})
-        write_json_lines(self._path, self._lines)
-        shown = " ".join(text.lstrip("\ufffd").split())  # without the half of a character that it may begin with
-        self._progress.note(f"update {step:,}: {config.sample_prompt}{shown}")
+    training, path = model.training, out / SAMPLES
+    precision = "bf16" if "bfloat16" in str(next(model.parameters()).dtype) else "fp32"
+    lm = LanguageModel(model, tokenizer, precision=precision)
+    most = min(_TOKENS, config.window - prompt_length(config, tokenizer))
+    try:
+        text = lm.generate(config.sample_prompt, max_tokens=most, seed=config.seed)
+    finally:
+        model.train(training)
+    earlier = [line for line in intact_json_lines(path) if line["step"] < step] if path.exists() else []
+    write_json_lines(path, [*earlier[-_KEPT:], {"step": step, "prompt": config.sample_prompt, "text": text}])
+    shown = " ".join(text.lstrip("\ufffd").split())  # without the half of a character that it may begin with
+    progress.note(f"update {step:,}: {config.sample_prompt}{shown}")
