@@ -65,19 +65,13 @@ def bf16_is_fast(device: torch.device) -> bool:
 
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    features = _cpu_features()
+    if hasattr(torch.cpu, "get_capabilities"):
+        features = {name for name, value in torch.cpu.get_capabilities().items() if value is True}
+    else:
+        features = set((_cpu_info("flags") or _cpu_info("Features")).split())
     # Arm's on Linux only: torch for macOS does not use them.
     names = ("avx512_bf16", "amx_bf16", *(["bf16"] if sys.platform == "linux" else []))
     return device.type == "cpu" and not features.isdisjoint(names)
-
-
-def _cpu_features() -> set[str]:
-    """Return the features of the processor by Linux's names; those of torch where it knows them."""
-    import torch
-
-    if hasattr(torch.cpu, "get_capabilities"):
-        return {name for name, value in torch.cpu.get_capabilities().items() if value is True}
-    return set((_cpu_info("flags") or _cpu_info("Features")).split())
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
@@ -118,7 +112,11 @@ def available_cores() -> int:
     else:
         affinity = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
         little = _cpu_list("sys/devices/cpu_atom/cpus")
-        speeds = {_core_of(cpu): _speed_of(cpu, little) for cpu in affinity}
+        speeds = {}  # of each core: 1,024 is the fastest
+        for cpu in affinity:
+            capacity = _numbers(f"sys/devices/system/cpu/cpu{cpu}/cpu_capacity")
+            speed = capacity[0] if capacity else _EFFICIENCY_CORE if cpu in little else 1024
+            speeds[_read(f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") or str(cpu)] = speed
         ordered = sorted(speeds.values(), reverse=True)
         cores = max(range(1, len(ordered) + 1), key=lambda count: count * ordered[count - 1])
     quota = cpu_quota()
@@ -180,16 +178,6 @@ def _control_groups() -> Iterator[str]:
                 inside = Path(path).relative_to(root) if Path(path).is_relative_to(root) else Path()
                 for folder in (inside, *inside.parents):
                     yield str(point / folder).lstrip("/")
-
-
-def _core_of(cpu: int) -> str:
-    return _read(f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") or str(cpu)
-
-
-def _speed_of(cpu: int, little: set[int]) -> int:
-    """Return the capacity of a core as Linux gives it, 1,024 for the fastest."""
-    known = _numbers(f"sys/devices/system/cpu/cpu{cpu}/cpu_capacity")
-    return known[0] if known else _EFFICIENCY_CORE if cpu in little else 1024
 
 
 def _cpu_list(path: str) -> set[int]:
