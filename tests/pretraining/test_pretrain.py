@@ -241,13 +241,13 @@ def test_a_checkpoint_of_any_size_is_checked_by_its_hashes(
     assert found[0].name == "step-00000010"
     assert "step-00000020 is damaged" in notes[0]
     with pytest.raises(FolderError, match="altered"):  # as the best checkpoint is opened at the end
-        checkpoints.check(newest)
+        open_folder(newest, "checkpoint", hashes=True)
     with monkeypatch.context() as patched, pytest.raises(FolderError, match="is damaged"):
         patched.setattr(checkpoints, "is_good", lambda path: False)
         checkpoints.newest()
     checkpoints.save(20, {"weight": torch.full((2,), 20.0)}, {"step": 20}, None)  # written again
     checkpoints.wait()
-    checkpoints.check(newest)
+    open_folder(newest, "checkpoint", hashes=True)
 
 
 def test_held_out_windows_are_evenly_spaced() -> None:

@@ -17,7 +17,6 @@ from headwater.pretraining import TokenBatch, l1
 from headwater.training import Objective, Ranks, TrainConfig, Trainer, resolve_precision
 from headwater.training import trainer as trainer_module
 from headwater.training.optimizer import Optimizer, master_weights
-from headwater.training.parallel import recompute_blocks
 
 
 def batch_of(sequences: int, seed: int = 0) -> TokenBatch:
@@ -31,9 +30,10 @@ def split(batch: TokenBatch, size: int) -> list[TokenBatch]:
     return [TokenBatch(*part) for part in parts]
 
 
-def tiny_trainer(backend: Backend | None = None, **changes: Any) -> Trainer:
+def tiny_trainer(backend: Backend | None = None, *, recompute: bool = False, **changes: Any) -> Trainer:
     model = build_model(preset("gpt2-pico", vocabulary=61, context=12, width=32, init_deviation=0.02), seed=3)
-    return Trainer(model, l1, TrainConfig(**({"steps": 20, "precision": "fp32"} | changes)), backend=backend)
+    config = TrainConfig(**({"steps": 20, "precision": "fp32"} | changes))
+    return Trainer(model, l1, config, backend=backend, recompute=recompute)
 
 
 @pytest.mark.parametrize("size", [1, 3, 4])
@@ -203,8 +203,7 @@ def test_original_adam_is_gpt1s_arithmetic() -> None:
 
 
 def test_recomputation_changes_no_bit() -> None:
-    kept, recomputed = tiny_trainer(), tiny_trainer()
-    recompute_blocks(recomputed.model)
+    kept, recomputed = tiny_trainer(), tiny_trainer(recompute=True)
     for step in range(2):
         expected, got = kept.update([batch_of(4, seed=step)]), recomputed.update([batch_of(4, seed=step)])
         assert got == expected

@@ -51,22 +51,16 @@ def require_memory(
     """Raise UsageError if the memory is too small for weights, gradients, optimizer and a checkpoint's copy."""
     parameters, free = config.parameter_count, available_memory(ranks.device)
     needed = state_bytes(parameters, ranks, sharded=sharded, dtype=dtype)
-    if needed <= free:
-        _require_host_memory(parameters, ranks, sharded=sharded)
-        return
-    options = "--set shard=true" + " --set optimizer=adam" * (optimizer == "muon")  # which cannot be sharded
-    whole = state_bytes(parameters, Ranks(device=ranks.device), sharded=False, dtype=dtype)
-    ranks_needed = math.ceil(whole / (_SHARE * free))
-    more = f"{ranks_needed} ranks" if sharded else f"{options} over {ranks_needed} ranks"
-    raise UsageError(
-        f"weights and optimizer take {needed / 1e9:.1f} GB, and {ranks.device} has {free / 1e9:.1f} GB free",
-        repair=f"Train a smaller model, or use {more}",
-    )
-
-
-def _require_host_memory(parameters: int, ranks: Ranks, *, sharded: bool) -> None:
-    """Raise UsageError if the machine of a GPU has too little memory for the copy that a checkpoint takes."""
-    copy = _SAVED * parameters // (ranks.count if sharded else 1)
+    if needed > free:
+        options = "--set shard=true" + " --set optimizer=adam" * (optimizer == "muon")  # which cannot be sharded
+        whole = state_bytes(parameters, Ranks(device=ranks.device), sharded=False, dtype=dtype)
+        ranks_needed = math.ceil(whole / (_SHARE * free))
+        more = f"{ranks_needed} ranks" if sharded else f"{options} over {ranks_needed} ranks"
+        raise UsageError(
+            f"weights and optimizer take {needed / 1e9:.1f} GB, and {ranks.device} has {free / 1e9:.1f} GB free",
+            repair=f"Train a smaller model, or use {more}",
+        )
+    copy = _SAVED * parameters // (ranks.count if sharded else 1)  # of a GPU's state, for a checkpoint
     free = available_memory(torch.device("cpu"))
     if ranks.device.type == "cuda" and (sharded or ranks.is_first) and copy > free:
         raise UsageError(

@@ -26,7 +26,6 @@ from headwater.pretraining.masking import Masking
 from headwater.pretraining.objectives import l1, masked
 from headwater.pretraining.recipe import (
     PretrainConfig,
-    checked_tokens,
     resolve,
     tokenizer_of,
 )
@@ -42,6 +41,7 @@ from headwater.storage import (
     Stage,
     folder_lock,
     has_manifest,
+    open_folder,
     read_manifest,
 )
 from headwater.training import (
@@ -88,7 +88,8 @@ def pretrain(
     written first).
     """
     with process_group(config.device) as ranks:
-        unresolved, packed, begun = config, checked_tokens(tokens, ranks), _begun(out)
+        unresolved, begun = config, _begun(out)
+        packed = ranks.on_first(lambda: open_folder(tokens, "tokens"))
         config = resolve(unresolved, tokens, ranks, begun, packed)
         # Ranks on different machines use the first one's precision.
         config = config.model_copy(update={"precision": ranks.broadcast(config.precision)})

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from headwater import shipped
 from headwater.config import Config, Layer
-from headwater.errors import HeadwaterError, MismatchError, UsageError
+from headwater.errors import MismatchError, UsageError
 from headwater.model import Faithful, ModelConfig, is_untrained, load_config, preset
 from headwater.pretraining.cost import fitting_tokens, require_memory
 from headwater.pretraining.samples import require_samples
@@ -188,24 +188,6 @@ def _require_consistent(config: PretrainConfig, tokens: Path, packed: Manifest, 
 def _fitting_warmup(warmup_steps: float, steps: int) -> float:
     """Return the length of the warm-up: a tenth of the run, if the one asked for is longer than the run."""
     return warmup_steps if warmup_steps <= steps else max(1, steps // 10)
-
-
-def checked_tokens(tokens: Path, ranks: Ranks) -> Manifest:
-    """Return the manifest of a tokens folder, whose files the first rank checks; every rank must call this.
-
-    Raises the first rank's error on all of them.
-    """
-    checked: Manifest | HeadwaterError | None = None
-    if ranks.is_first:
-        try:
-            checked = open_folder(tokens, "tokens")
-        except HeadwaterError as error:
-            checked = error
-    checked = ranks.broadcast(checked)
-    if isinstance(checked, HeadwaterError):
-        raise checked
-    assert checked is not None
-    return checked
 
 
 def require_one_model(*layers: Mapping[str, Any]) -> None:

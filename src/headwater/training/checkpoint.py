@@ -132,11 +132,6 @@ class Checkpoints:
         """Load a checkpoint, written by any number of ranks, into the tensors of `state`."""
         read_state(path, state, distributed=self.sharded)
 
-    def check(self, path: Path) -> None:
-        """Raise FolderError if a checkpoint is damaged."""
-        if self.ranks.is_first:
-            open_folder(path, "checkpoint", hashes=True)
-
     def path_of(self, step: int) -> Path:
         """Return the path of the checkpoint after `step` updates."""
         return self.folder / f"step-{step:08d}"

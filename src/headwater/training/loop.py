@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from headwater.errors import StorageError, TrainingError
-from headwater.storage import SILENT, Progress
+from headwater.storage import SILENT, Progress, open_folder
 from headwater.training.checkpoint import Checkpoints
 from headwater.training.config import TrainConfig
 from headwater.training.journal import Journal, open_tracker, read_journal
@@ -229,7 +229,7 @@ class Run:
             optimizer.copy_to_model()
             return
         path = self.checkpoints.path_of(best)
-        self.checkpoints.check(path)
+        self.trainer.ranks.on_first(lambda: open_folder(path, "checkpoint", hashes=True))
         self.checkpoints.load(path, optimizer.state())
         optimizer.load(best)
 
@@ -342,7 +342,7 @@ class Run:
         if self.checkpoints is None:
             return
         ranks, optimizer = self.trainer.ranks, self.trainer.optimizer
-        newest = ranks.broadcast(self.checkpoints.newest() if ranks.is_first else None)
+        newest = ranks.on_first(self.checkpoints.newest)
         if newest is None:
             return
         path, record = newest

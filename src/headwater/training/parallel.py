@@ -10,23 +10,26 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from headwater.device import choose_device
-from headwater.errors import TrainingError, UsageError
+from headwater.errors import HeadwaterError, TrainingError, UsageError
 
 # For the slowest rank to start: it may load Python from storage that a thousand ranks read.
 PATIENCE = timedelta(minutes=10)
 # For a collective: a rank may write a large checkpoint to slow storage. NCCL's default is 10 minutes.
 TIMEOUT = timedelta(minutes=30)
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,19 @@ class Ranks:
         box = [value]
         dist.broadcast_object_list(box, src=0, group=self.group, device=self.device)
         return box[0]
+
+    def on_first(self, work: Callable[[], T]) -> T:
+        """Call `work` on the first rank; return its result, or raise its HeadwaterError, on every rank."""
+        outcome: tuple[T | None, HeadwaterError | None] = None, None
+        if self.is_first:
+            try:
+                outcome = work(), None
+            except HeadwaterError as raised:
+                outcome = None, raised
+        result, error = self.broadcast(outcome)
+        if error is not None:
+            raise error
+        return result
 
     def barrier(self) -> None:
         """Wait for all ranks."""
@@ -193,14 +209,6 @@ def agreed_name(store: dist.Store, rank: int, count: int, patience: timedelta) -
             raise dist.DistStoreError(f"rank {min(absent)} did not come within {patience}")
         time.sleep(0.01)
     return word
-
-
-def recompute_blocks(model: nn.Module) -> None:
-    """Keep only the input of each block, in place: the backward pass computes its activations again."""
-    from torch.distributed._composable import checkpoint
-
-    for block in getattr(model, "blocks", ()):
-        checkpoint(block)
 
 
 def shard(root: Any, blocks: Sequence[Any], ranks: Ranks, matrix_dtype: torch.dtype) -> None:

@@ -26,7 +26,7 @@ from headwater.errors import TrainingError
 from headwater.model import Backend, Block, with_own_code
 from headwater.training.config import TrainConfig, TrainingPrecision
 from headwater.training.optimizer import Optimizer, inner_matrices, master_weights
-from headwater.training.parallel import Ranks, is_out_of_memory, recompute_blocks, shard
+from headwater.training.parallel import Ranks, is_out_of_memory, shard
 from headwater.training.schedule import learning_rate_factor
 
 _COMPILER = "inductor"
@@ -83,7 +83,9 @@ class Trainer:
         backend: Backend | None = None,
     ) -> None:
         self.model, self.config = model, config
-        self._model_and_objective = _ModelAndObjective(model, objective)
+        computed = _ModelAndObjective(model, objective)
+        self.loss: Callable[[Any], tuple[Tensor, Mapping[str, Tensor]]] = computed
+        """Returns the objective's loss of a batch and what to log."""
         self.ranks = ranks or Ranks()
         self.sharded = sharded
         self.matrix_dtype = compute_dtype(config.precision, self.ranks.device)
@@ -91,11 +93,14 @@ class Trainer:
             backend.assign_to(model)
         held = (getattr(part, "backend", None) for part in model.modules())
         self.backend = next((own for own in held if isinstance(own, Backend)), Backend())
+        blocks: Any = getattr(model, "blocks", ())
         if recompute:
-            recompute_blocks(model)
+            from torch.distributed._composable import checkpoint
+
+            for block in blocks:
+                checkpoint(block)  # keeps only its input: the backward pass computes its activations again
         if sharded:
-            blocks: Any = getattr(model, "blocks", ())
-            shard(self._model_and_objective, blocks, self.ranks, self.matrix_dtype)
+            shard(computed, blocks, self.ranks, self.matrix_dtype)
         uses_kernels = self.backend.native and not sharded and self.ranks.device.type == "cpu" and not muon
         # Sharded parameters are float32, and are gathered in the matrices' dtype for the computation.
         weights = master_weights(model, torch.float32 if sharded else self.matrix_dtype, contiguous=uses_kernels)
@@ -106,11 +111,6 @@ class Trainer:
     def step(self) -> int:
         """The number of updates done."""
         return self.optimizer.updates
-
-    def loss(self, batch: Any) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """Return the objective's loss of a batch and what to log; a sharded model gathers its weights for it."""
-        result: tuple[Tensor, Mapping[str, Tensor]] = self._model_and_objective(batch)
-        return result
 
     def compile_blocks(
         self, batch: Any, mode: str, note: Callable[[str], None], *, dynamic: bool | None = None
