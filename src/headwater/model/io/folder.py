@@ -72,10 +72,10 @@ def load_model(
     damaged, or was altered since Headwater wrote it, DataError for weights that do not fit `config.json` or are
     not finite.
     """
-    single = shipped.model_file(folder)
-    own: dict[str, Tensor] = {}  # by our names
+    single, own = shipped.model_file(folder), None
     if single is not None:
-        kind, (config, own) = "", read_nanogpt(single)
+        kind = ""
+        config, own = read_nanogpt(single)
     else:
         kind, config = _read_config(folder)
     model = build_model(config, device="meta")
@@ -89,10 +89,10 @@ def load_model(
             state = {WEIGHT + name: torch.empty(shape) for name, (shape, _) in parameters.items()}
             read_state(folder, state)
             kind, own = "", {name.removeprefix(WEIGHT): tensor for name, tensor in state.items()}
-        if own:
-            located = {name: StoredTensor(single or folder, name, tensor) for name, tensor in own.items()}
-        else:
+        if own is None:
             located = find_tensors(folder)
+        else:  # by our names
+            located = {name: StoredTensor(single or folder, name, tensor) for name, tensor in own.items()}
         loaded = _read_weights(located, kind, config, parameters, device, folder, unused)
     model.load_state_dict(loaded, assign=True)
     return model.eval()
@@ -136,11 +136,13 @@ def save_model(
     if tokenizer is not None:
         tokenizer.require_rows(config.vocabulary)
     state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
-    tensors = {
-        theirs: _for_file(theirs, part, name.transposed, dtype)
-        for name in huggingface.tensor_names(kind, state)
-        for theirs, part in zip(name.theirs, state[name.ours].chunk(len(name.theirs)), strict=True)
-    }
+    tensors: dict[str, Tensor] = {}
+    for name in huggingface.tensor_names(kind, state):
+        for theirs, part in zip(name.theirs, state[name.ours].chunk(len(name.theirs)), strict=True):
+            tensor = part.t() if name.transposed else part
+            tensors[theirs] = tensor.to(device="cpu", dtype=dtype or part.dtype).contiguous()
+            if tensors[theirs].dtype != part.dtype:
+                require_cast(theirs, tensor.cpu(), tensors[theirs])
     write_tensors(tensors, folder / WEIGHTS)
     save_description(config, folder, tokenizer=tokenizer, dtype=dtype or model.tokens.weight.dtype)
 
@@ -156,16 +158,14 @@ def save_description(
 
     These are `config.json`, the tokenizer's files and, for a model that continues texts, `generation_config.json`.
     """
-    kind = config.model_type
-    start: int | None = None
-    ends: tuple[int, ...] = ()
-    padding: int | None = None
+    special: dict[str, Any] = {"bos_token_id": None, "eos_token_id": None}
     if tokenizer is not None:
-        start, ends, padding = tokenizer.start_of_text, tokenizer.roles.ends, tokenizer.roles.padding
-    elif kind == "gpt2" and config.vocabulary > huggingface.END_OF_TEXT:
-        start, ends = huggingface.END_OF_TEXT, (huggingface.END_OF_TEXT,)
-    special = {"bos_token_id": start, "eos_token_id": list(ends) if len(ends) > 1 else next(iter(ends), None)}
-    special |= {} if padding is None else {"pad_token_id": padding}
+        ends, padding = tokenizer.roles.ends, tokenizer.roles.padding
+        special["bos_token_id"] = tokenizer.start_of_text
+        special["eos_token_id"] = list(ends) if len(ends) > 1 else tokenizer.end_of_text
+        special |= {} if padding is None else {"pad_token_id": padding}
+    elif config.model_type == "gpt2" and config.vocabulary > huggingface.END_OF_TEXT:
+        special = dict.fromkeys(special, huggingface.END_OF_TEXT)
     stored = str(dtype).removeprefix("torch.")
     write_json(folder / CONFIG, huggingface.write_config(config, stored, special))
     known = {key: value for key, value in special.items() if value is not None}
@@ -182,16 +182,9 @@ def _weight_stamps(folder: Path) -> list[tuple[str, int, int, int]]:
     return [(name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
 
 
-def _for_file(name: str, tensor: Tensor, transposed: bool, dtype: torch.dtype | None) -> Tensor:
-    tensor = tensor.t() if transposed else tensor
-    converted = tensor.to(device="cpu", dtype=dtype or tensor.dtype).contiguous()
-    if converted.dtype != tensor.dtype:
-        require_cast(name, tensor.cpu(), converted)
-    return converted
-
-
 def _read_config(folder: Path) -> tuple[str, ModelConfig]:
-    _check_folder(folder)
+    if not (folder / CONFIG).is_file() or (folder / "adapter_config.json").is_file():
+        raise _not_a_model(folder)
     content = read_json(folder / CONFIG)
     if not isinstance(content, dict):
         raise DataError(f"{folder / CONFIG} is a JSON {type(content).__name__}", expected="an object")
@@ -203,25 +196,24 @@ def _read_config(folder: Path) -> tuple[str, ModelConfig]:
     return huggingface.read_config(content, str(folder / CONFIG))
 
 
-def _check_folder(folder: Path) -> None:
+def _not_a_model(folder: Path) -> FolderError:
+    """Return the error for a folder that is not a whole model; raise the one of an unfinished training."""
     if not folder.is_dir():
-        raise shipped.not_a_model(folder)
+        return shipped.not_a_model(folder)
     if (folder / "adapter_config.json").is_file():
-        raise FolderError(
+        return FolderError(
             f"{folder} has an adapter of PEFT, whose weights are added to those of another model",
             expected="a whole model",
             repair="Merge them in Python: model.merge_and_unload().save_pretrained(NEW)",
         )
-    if (folder / CONFIG).is_file():
-        return
     if (folder / "params_shapes.json").is_file() or (folder / "hparams.json").is_file():
-        raise FolderError(
+        return FolderError(
             f"{folder} is an original OpenAI release",
             repair=f"Convert it: headwater convert {shlex.quote(str(folder))} MODEL",
         )
     if has_manifest(folder):
         open_folder(folder)  # names an unfinished training
-    raise FolderError(f"{folder} has no {CONFIG}", expected="a model folder", repair="Check the path")
+    return FolderError(f"{folder} has no {CONFIG}", expected="a model folder", repair="Check the path")
 
 
 @contextmanager
@@ -258,7 +250,14 @@ def _read_weights(
     names = list(huggingface.tensor_names(kind, parameters))
     stored = _stored_tensors(kind, names, located, folder)
     for name in names:
-        _check_shapes(name, parameters[name.ours][0], stored[name.ours])
+        rows, *rest = parameters[name.ours][0]
+        expected = (rows // len(name.theirs), *rest)[:: -1 if name.transposed else 1]
+        for part in stored[name.ours]:
+            if (shape := tuple(part.tensor.shape)) != expected:
+                raise DataError(
+                    f"{part.name} in {part.path} has shape {shape}",
+                    expected=f"{expected}, as its configuration says",
+                )
 
     def read(name: huggingface.Name) -> tuple[str, Tensor]:
         dtype = parameters[name.ours][1]
@@ -275,19 +274,6 @@ def _read_weights(
         others = located.keys() - {part.name for parts in stored.values() for part in parts}
         unused += sorted(name for name in others if huggingface.is_head(kind, huggingface.plain_name(name)))
     return loaded
-
-
-def _check_shapes(name: huggingface.Name, whole: tuple[int, ...], parts: list[StoredTensor]) -> None:
-    """Raise DataError unless the tensors of a file make a parameter of this shape together."""
-    rows, *others = whole
-    part_shape = (rows // len(name.theirs), *others)
-    expected = part_shape[::-1] if name.transposed else part_shape
-    for part in parts:
-        shape = tuple(part.tensor.shape)
-        if shape != expected:
-            raise DataError(
-                f"{part.name} in {part.path} has shape {shape}", expected=f"{expected}, as its configuration says"
-            )
 
 
 def _check_copies(

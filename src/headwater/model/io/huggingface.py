@@ -93,7 +93,7 @@ OUTPUT = "cls.predictions."
 # Copies of the token embedding and of the output bias; matrices of their own in an untied model.
 BERT_HEAD, BERT_HEAD_BIAS = f"{OUTPUT}decoder.weight", f"{OUTPUT}decoder.bias"
 # Tensors of BERT's files that the model does not need: copies of tied ones, and heads for other uses.
-_UNUSED_BY_BERT = (OUTPUT, "bert.pooler.", "pooler.", "cls.seq_relationship.", "bert.embeddings.position_ids")
+_UNUSED_BY_BERT = (OUTPUT, "bert.pooler.", "pooler.", "cls.seq_relationship.")
 # The modules of a file by ours, with the number of a block as {}; three names are stacked by rows.
 _GPT = {
     "blocks.norm_1": "transformer.h.{}.ln_1",
@@ -184,8 +184,7 @@ def is_unused(kind: str, name: str) -> bool:
 
 def is_head(kind: str, name: str) -> bool:
     """Return True for a tensor of a head for a task, which a language model does not have."""
-    heads = _TASK_HEADS + (_UNUSED_BY_BERT if kind == "bert" else ())
-    return name.startswith(heads) and _BUFFERS.search(name) is None
+    return name.startswith(_TASK_HEADS + (_UNUSED_BY_BERT if kind == "bert" else ()))
 
 
 def write_config(config: ModelConfig, dtype: str, special: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,8 +194,10 @@ def write_config(config: ModelConfig, dtype: str, special: Mapping[str, Any]) ->
         return {"model_type": kind, "dtype": dtype, TABLE: config.to_dict()}
     inputs, weights, _ = config.dropouts
     values = {**config.to_dict(), "input_dropout": inputs, "attention_dropout": weights}
-    activation = {_ACTIVATION_KEYS[kind]: activation_name(kind, config.activation)}
-    tied = {"tie_word_embeddings": config.tied}
+    activation = config.activation.replace("-", "_")
+    if activation == "gelu_tanh":
+        activation = "gelu" if kind == "openai-gpt" else "gelu_new"
+    shared = {"tie_word_embeddings": config.tied, _ACTIVATION_KEYS[kind]: activation}
 
     def written(keys: Mapping[str, tuple[str, Any]]) -> dict[str, Any]:
         return {theirs: values.get(ours, getattr(config, ours)) for ours, (theirs, _) in keys.items()}
@@ -205,12 +206,12 @@ def write_config(config: ModelConfig, dtype: str, special: Mapping[str, Any]) ->
     if kind == "bert":
         values["inner"] = config.mlp_width
         content |= {"architectures": [BERT if config.predicts_tokens else ENCODER], "dtype": dtype}
-        content |= written(_BERT_KEYS) | tied | activation
+        content |= written(_BERT_KEYS) | shared
         if special.get("pad_token_id"):  # else 0, transformers' default
             content["pad_token_id"] = special["pad_token_id"]
     else:
         content |= {"architectures": [_CLASSES[kind]], "dtype": dtype}
-        content |= written(_GPT_KEYS) | dict(special) | tied | activation
+        content |= written(_GPT_KEYS) | dict(special) | shared
     if kind == "gpt2":
         content |= {"n_ctx": config.context} | written(_GPT2_KEYS)  # llama.cpp's converter reads n_ctx
     # What suits fine-tuning of this base, where it is known.
@@ -238,7 +239,7 @@ def read_config(content: Mapping[str, Any], path: str) -> tuple[str, ModelConfig
             raise DataError(f"{path} {seen}", expected="gpt2, openai-gpt or bert")
         _refuse_others(kind, content, path)
         tied = bool(content.get("tie_word_embeddings", True))
-        fields: dict[str, Any] = {"activation": read_activation(kind, content, path)}
+        fields: dict[str, Any] = {"activation": _read_activation(kind, content, path)}
         if kind == "bert":
             predicts = any(name in _PREDICTING for name in architectures(content) or [BERT])
             fields |= _read(_BERT_KEYS, content) | _BERT_FIELDS | {"tied": tied or not predicts}
@@ -275,7 +276,7 @@ def architectures(content: Mapping[str, Any]) -> list[str]:
     return [str(name) for name in named] if isinstance(named, list) else []
 
 
-def read_activation(kind: str, content: Mapping[str, Any], path: str) -> str:
+def _read_activation(kind: str, content: Mapping[str, Any], path: str) -> str:
     """Return our name of an activation; raise DataError for one that has parameters or is unknown."""
     key = _ACTIVATION_KEYS[kind]
     theirs = str(content.get(key, "gelu_new" if kind == "gpt2" else "gelu"))
@@ -286,18 +287,10 @@ def read_activation(kind: str, content: Mapping[str, Any], path: str) -> str:
     return ours
 
 
-def activation_name(kind: str, activation: str) -> str:
-    """Return the name in transformers of an activation."""
-    if activation == "gelu-tanh":
-        return "gelu" if kind == "openai-gpt" else "gelu_new"
-    return activation.replace("-", "_")
-
-
 def _refuse_others(kind: str, content: Mapping[str, Any], path: str) -> None:
     """Raise DataError for a decoder that attends to an encoder, another BERT, and for quantized weights."""
-    for name, value in (
-        {"position_embedding_type": "absolute", "is_decoder": False} if kind == "bert" else {}
-    ).items():
+    bert = {"position_embedding_type": "absolute", "is_decoder": False}
+    for name, value in bert.items() if kind == "bert" else ():
         if content.get(name, value) != value:
             raise DataError(f"{path} has {name} = {content[name]!r}", expected=f"{value!r}, as BERT")
     if content.get("add_cross_attention"):
