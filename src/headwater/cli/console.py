@@ -10,8 +10,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -174,11 +173,10 @@ def stop_progress() -> None:
 _made: list[Progress] = []
 
 
-class LiveProgress(Progress):
+class LiveProgress(PlainProgress):
     """One live line: stage, bar, step, loss, tokens/s and the time left."""
 
-    def __init__(self) -> None:
-        self._display: RichProgress | None = None
+    _display: RichProgress | None = None
 
     def start(self, stage: str, total: float | None = None, unit: str = "") -> None:
         """See Progress."""
@@ -197,23 +195,14 @@ class LiveProgress(Progress):
             transient=True,
         )
         self._task: TaskID = self._display.add_task(stage, total=total, status="")
-        with self._while_shown():
+        with suppress(OSError):  # the terminal is gone; the work continues
             self._display.start()
 
     def advance(self, done: float, **figures: float) -> None:
         """See Progress."""
         if self._display is not None:
             parts = [f"{done:,.0f} {self._unit}".strip(), *self.figure_texts(figures)]
-            with self._while_shown():
-                self._display.update(self._task, completed=done, status=", ".join(parts))
-
-    def note(self, text: str) -> None:
-        """See Progress."""
-        if self._display is not None:
-            with self._while_shown():
-                self._display.console.print(f"  {printable(text)}", markup=False, highlight=False)
-        else:
-            say(f"  {text}")
+            self._display.update(self._task, completed=done, status=", ".join(parts))
 
     def finish(self, summary: str = "") -> None:
         """See Progress."""
@@ -234,11 +223,3 @@ class LiveProgress(Progress):
         if display is not None:
             with suppress(OSError):
                 display.stop()
-
-    @contextmanager
-    def _while_shown(self) -> Iterator[None]:
-        """Show nothing more when the terminal is gone; the work continues."""
-        try:
-            yield
-        except OSError:
-            self._close()

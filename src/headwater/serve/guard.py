@@ -132,11 +132,7 @@ class Connection(H11Protocol):
             self.transport.abort()
 
     def _await_headers(self) -> None:
-        self._deadline = self.loop.call_later(self._all.config.body_seconds, self._give_up)
-
-    def _give_up(self) -> None:
-        self._deadline = None
-        self.transport.close()
+        self._deadline = self.loop.call_later(self._all.config.body_seconds, self.transport.close)
 
     def _rest(self) -> None:
         if self._deadline is not None:

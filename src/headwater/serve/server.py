@@ -168,21 +168,14 @@ def _most_connections() -> int:
 def _bound(host: str, port: int) -> socket.socket:
     """Return a listening socket, bound before any model is loaded."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listening = socket.socket(family, kind, protocol)
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except (OSError, UnicodeError) as error:  # UnicodeError: an empty or too long part between two dots
         raise UsageError(f"the address {host} cannot be used: {error}", repair="Give another --host") from None
     try:
-        if sys.platform != "win32":  # there it would let two servers have one port
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(1_024)
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server(address, family=family, backlog=1_024, dualstack_ipv6=both)
     except OSError as error:
-        listening.close()
         raise ResourceError(
-            f"{host} port {port} cannot be bound: {error.strerror}",
+            f"{host} port {port} cannot be bound: {os.strerror(error.errno or 0)}",
             repair=f"Stop the program that listens there, or choose another: --port {port % 65_535 + 1}",
         ) from None
-    return listening
