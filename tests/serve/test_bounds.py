@@ -322,13 +322,13 @@ def test_number_of_texts_in_a_request_is_bounded(
 
 def test_a_large_answer_does_not_block_the_event_loop(base_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: set[str] = set()
-    opening = CompletionChoice.opening
+    opening = CompletionChoice.open
 
-    def watched(answer: CompletionChoice) -> dict[str, Any]:
+    def watched(answer: CompletionChoice) -> None:
         threads.add(threading.current_thread().name)
-        return opening(answer)
+        opening(answer)
 
-    monkeypatch.setattr(CompletionChoice, "opening", watched)
+    monkeypatch.setattr(CompletionChoice, "open", watched)
     texts = [" ".join(["the river runs"] * (1 + number % 4)) for number in range(200)]
     body = {"max_tokens": 0, "echo": True, "logprobs": 2}
     with serving(base_folder) as (client, served):

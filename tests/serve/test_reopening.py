@@ -57,14 +57,14 @@ def test_a_request_keeps_the_model_that_it_began_with(
         )
         server.start()
         old, begun, go = server.find("mine"), threading.Event(), threading.Event()
-        as_read = old.lm.as_read
+        encode_texts = old.lm.encode_texts
 
-        def wait(text: str) -> str:
+        def wait(texts: Any) -> Any:
             begun.set()
             assert go.wait(60)
-            return as_read(text)
+            return encode_texts(texts)
 
-        monkeypatch.setattr(old.lm, "as_read", wait)
+        monkeypatch.setattr(old.lm, "encode_texts", wait)
 
         async def ask() -> Any:
             with OpenRequest(server, "mine", {}) as request:

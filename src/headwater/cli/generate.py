@@ -77,6 +77,7 @@ def generate(
     import headwater
     from headwater.config import option_layers
     from headwater.inference import DEFAULT_TOKENS, Request, fresh_seed
+    from headwater.reading import compose
 
     sampling = {"temperature": temperature, "top_p": top_p, "repetition_penalty": repetition_penalty}
     Request.build({"prompt": ()}, *option_layers(sampling))  # a wrong value comes before the model is opened
@@ -84,7 +85,7 @@ def generate(
         wrong = f"--min-tokens {min_tokens:,} is more than --max-tokens {max_tokens or DEFAULT_TOKENS:,}"
         raise UsageError(wrong, repair="Give a lower --min-tokens or a higher --max-tokens")
     lm = headwater.load(folder, tokenizer=tokenizer, precision=precision, device=device, download=download)
-    prompt = lm.as_read(prompt)
+    prompt = compose(prompt)
     seed = fresh_seed() if seed is None else seed
     options: GenerateOptions = {
         "max_tokens": max_tokens,

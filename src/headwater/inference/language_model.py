@@ -195,27 +195,24 @@ class LanguageModel:
         return self.engine.submit(self.request(prompt, **options))
 
     def request(self, prompt: str | Sequence[int], **options: Unpack[GenerateOptions]) -> Request:
-        """Return the Request of a prompt, text or token ids; raise UsageError for a wrong option."""
+        """Return the Request of a prompt, text or token ids; raise UsageError for a wrong option.
+
+        Here as in other calls a text is composed, so that both forms of é have the same answers.
+        """
         ids = self.encode_prompts([prompt])[0] if isinstance(prompt, str) else [int(token) for token in prompt]
         if options.get("seed", 0) is None:
             options["seed"] = fresh_seed()
         stop = options.get("stop") or ()
-        options["stop"] = tuple(map(self.as_read, [stop] if isinstance(stop, str) else stop))
+        options["stop"] = tuple(map(compose, [stop] if isinstance(stop, str) else stop))
         return Request.build({"prompt": tuple(ids), **options}, source="the request")
-
-    def as_read(self, text: str) -> str:
-        """Return a text as the model reads it: in composed form, so that both forms of é have the same answers."""
-        return compose(text)
 
     def encode_prompts(self, prompts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each prompt; an empty one is `<|endoftext|>`."""
-        return encode_prompts(self.tokenizer, [self.as_read(prompt) for prompt in prompts])
+        return encode_prompts(self.tokenizer, [compose(prompt) for prompt in prompts])
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
         """Return log P(continuation | context) of each pair, and whether the continuation is the greedy one."""
-        encoded = self.scorer.encode_pairs(
-            [(self.as_read(context), self.as_read(rest)) for context, rest in pairs]
-        )
+        encoded = self.scorer.encode_pairs([(compose(context), compose(rest)) for context, rest in pairs])
         self._warn_of_unknown([[*context, *continuation] for context, continuation in encoded])
         return self.scorer.score_ids(encoded)
 
@@ -224,7 +221,7 @@ class LanguageModel:
 
         For masked models, as BERT. Raises UsageError for any other model and for a text without `[MASK]`.
         """
-        ids = masked.framed(self.config, self.tokenizer, self.as_read(text))
+        ids = masked.framed(self.config, self.tokenizer, compose(text))
         with self._lock, masked.evaluated(self._whole_model()) as model:
             blanks = masked.fill(model, self.tokenizer, ids, top)
         return [[(candidate.text, candidate.probability) for candidate in blank] for blank in blanks]
@@ -254,7 +251,7 @@ class LanguageModel:
 
     def encode_texts(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids that `embed` reads of each text, without `[CLS]` and `[SEP]`."""
-        composed = [self.as_read(text) for text in texts]
+        composed = [compose(text) for text in texts]
         return encode_texts(self.tokenizer, composed, self._embedding, self.config)
 
     def _warn_of_unknown(self, texts: Sequence[Sequence[int]]) -> None:

@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from headwater.display import counted
 from headwater.inference import (
@@ -28,6 +28,7 @@ from headwater.inference import (
     require_ids,
     stream_text,
 )
+from headwater.reading import compose
 from headwater.serve.answers import encode
 from headwater.serve.problems import Problem
 from headwater.serve.schema import CompletionRequest
@@ -37,6 +38,8 @@ from headwater.serve.threads import Worker
 DEFAULT_TOKENS = 16  # as in OpenAI's API
 MOST_PROMPTS = 2_048  # in one request, as in OpenAI's API
 DONE = b"data: [DONE]\n\n"
+# Keys of a choice; a chunk without any of them is not sent.
+_CONTENT = ("text", "finish_reason", "logprobs", "token_ids", "prompt_token_ids")
 _Scored = tuple[int, Alternatives | None, int]  # a token, its log-probabilities and where it begins in the text
 
 
@@ -53,21 +56,23 @@ class Prompt:
 class CompletionPlan:
     """A checked request.
 
-    requests: the continuations and their lengths, `n` for each prompt in turn.
+    requests: the continuations and their lengths, `n` for each prompt in turn, and their choices.
     """
 
     body: CompletionRequest
     prompts: list[Prompt]
     requests: list[tuple[Request, int]]
-    n: int
+    choices: list[CompletionChoice]
     worker: Worker
     created: int = field(default_factory=lambda: int(time.time()))
     identity: str = field(default_factory=lambda: f"cmpl-{secrets.token_hex(12)}")
 
     @property
-    def prompt_tokens(self) -> int:
-        """Number of tokens of all prompts."""
-        return sum(len(prompt.ids) for prompt in self.prompts)
+    def usage(self) -> dict[str, int]:
+        """The number of tokens of prompts and answers."""
+        prompt = sum(len(prompt.ids) for prompt in self.prompts)
+        generated = sum(len(part.ids) for choice in self.choices for part in choice.parts)
+        return {"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated}
 
 
 def plan_completion(request: OpenRequest, body: CompletionRequest, worker: Worker) -> CompletionPlan:
@@ -105,7 +110,8 @@ def plan_completion(request: OpenRequest, body: CompletionRequest, worker: Worke
         total += (n - 1) * prompt_tokens  # every continuation has the prompt
     request.require_tokens(total, "max_tokens")
     request.require_tokens(total * (1 + (body.logprobs or 0)), "logprobs")
-    return CompletionPlan(body, prompts, requests, n, worker)
+    choices = [CompletionChoice(served, body, prompts[number // n], number) for number in range(len(prompts) * n)]
+    return CompletionPlan(body, prompts, requests, choices, worker)
 
 
 def list_prompts(prompts: Any, param: str) -> list[Any]:
@@ -125,7 +131,7 @@ def read_prompts(request: OpenRequest, prompts: Any, param: str) -> list[Prompt]
     served = request.model
     listed, tokenizer = list_prompts(prompts, param), served.lm.tokenizer
     if isinstance(listed[0], str):
-        texts = [served.lm.as_read(text) for text in listed]
+        texts = [compose(text) for text in listed]
         return [Prompt(ids, text) for ids, text in zip(encode_prompts(tokenizer, texts), texts, strict=True)]
     request.require_tokens(sum(map(len, listed)), param)  # before they are decoded
     for ids in listed:
@@ -133,64 +139,64 @@ def read_prompts(request: OpenRequest, prompts: Any, param: str) -> list[Prompt]
     return [Prompt(list(ids), stream_text(tokenizer, ids)) for ids in listed]
 
 
+class Part(NamedTuple):
+    """What is added to a continuation: text, ids, and log-probabilities if its request asks for them."""
+
+    text: str
+    ids: list[int]
+    scored: list[_Scored] | None
+
+
 class CompletionChoice:
-    """One continuation and its chunks so far."""
+    """One continuation and its parts so far."""
 
-    def __init__(self, plan: CompletionPlan, served: Served, number: int) -> None:
-        self.prompt = plan.prompts[number // plan.n]
-        self._served, self._body = served, plan.body
-        self.index = number
-        self.tokens = 0
+    def __init__(self, served: Served, body: CompletionRequest, prompt: Prompt, index: int) -> None:
+        self._served, self._body = served, body
+        self.prompt, self.index = prompt, index
         self.finished: str | None = None
-        self.pieces: list[dict[str, Any]] = []
+        self.parts: list[Part] = []
 
-    def opening(self) -> dict[str, Any]:
-        """Return the first chunk: the prompt, as `echo` asks for it."""
+    def open(self) -> None:
+        """Add the prompt, as `echo` asks for it."""
         prompt, stream, scored = self.prompt, TextStream(self._served.lm.tokenizer), []
         if self._body.logprobs is not None:
             for token, scores in zip(prompt.ids, [None, *prompt.scores], strict=True):
                 scored.append((token, scores, min(stream.length, len(prompt.text))))
                 stream.push(token)
-        return self._piece(prompt.text, [], scored)
+        self.parts.append(Part(prompt.text, [], scored))
 
-    def add_event(self, event: Event) -> dict[str, Any]:
-        """Return the chunk of one event of the engine."""
+    def add_event(self, event: Event) -> None:
+        """Add one event of the engine."""
         self.finished = None if event.finished is None else ("length" if event.finished == "length" else "stop")
         ids = [] if event.token is None else [event.token]
-        self.tokens += len(ids)
         start = len(self.prompt.text) + event.start
-        return self._piece(event.text, ids, [(token, event.alternatives, start) for token in ids])
+        self.parts.append(Part(event.text, ids, [(token, event.alternatives, start) for token in ids]))
 
-    def close(self) -> dict[str, Any]:
-        """Return the last chunk of an answer for which nothing is generated."""
+    def close(self) -> None:
+        """End an answer for which nothing is generated."""
         self.finished = "length"
-        return self._piece("", [], None)
+        self.parts.append(Part("", [], None))
 
     def whole(self) -> dict[str, Any]:
-        """Join all chunks into one choice."""
-        text = "".join(piece["text"] for piece in self.pieces)
-        choice: dict[str, Any] = {"index": self.index, "text": text}
-        choice |= {"logprobs": None, "finish_reason": self.finished}
-        if self._body.logprobs is not None:
-            choice["logprobs"] = joined = self._logprobs([])
-            for piece in self.pieces:
-                for key, values in (piece["logprobs"] or {}).items():
-                    joined[key] += values
-        if self._body.return_token_ids:
-            choice["prompt_token_ids"] = self.prompt.ids
-            choice["token_ids"] = [token for piece in self.pieces for token in piece["token_ids"]]
-        return choice
+        """Return the choice of an answer that is not streamed."""
+        ids = [token for part in self.parts for token in part.ids]
+        scored = [of_token for part in self.parts for of_token in part.scored or ()]
+        return self._content(Part("".join(part.text for part in self.parts), ids, scored), is_first=True)
 
-    def _piece(self, text: str, ids: list[int], scored: Sequence[_Scored] | None) -> dict[str, Any]:
-        piece: dict[str, Any] = {"index": self.index, "text": text, "logprobs": None}
-        piece["finish_reason"] = self.finished
-        if self._body.logprobs is not None and scored is not None:
-            piece["logprobs"] = self._logprobs(scored)
+    def chunk(self) -> bytes:
+        """Return the last part for a stream; empty if it adds nothing."""
+        content = self._content(self.parts[-1], is_first=len(self.parts) == 1)
+        return encode(content) if any(content.get(key) for key in _CONTENT) else b""
+
+    def _content(self, part: Part, *, is_first: bool) -> dict[str, Any]:
+        content: dict[str, Any] = {"index": self.index, "text": part.text, "logprobs": None}
+        content["finish_reason"] = self.finished
+        if self._body.logprobs is not None and part.scored is not None:
+            content["logprobs"] = self._logprobs(part.scored)
         if self._body.return_token_ids:
-            piece |= {} if self.pieces else {"prompt_token_ids": self.prompt.ids}
-            piece["token_ids"] = ids
-        self.pieces.append(piece)
-        return piece
+            content |= {"prompt_token_ids": self.prompt.ids} if is_first else {}
+            content["token_ids"] = part.ids
+        return content
 
     def _logprobs(self, scored: Sequence[_Scored]) -> dict[str, list[Any]]:
         name, count = self._served.token_name, self._body.logprobs or 0
@@ -226,42 +232,36 @@ async def _planned(request: OpenRequest, body: CompletionRequest) -> CompletionP
     return plan
 
 
-async def chunks(
-    request: OpenRequest, plan: CompletionPlan
-) -> AsyncIterator[tuple[CompletionChoice, dict[str, Any]]]:
-    """Yield the chunks of all continuations as they come. Closing the iterator cancels what still runs."""
-    answers = [CompletionChoice(plan, request.model, number) for number in range(len(plan.prompts) * plan.n)]
+async def updated_choices(request: OpenRequest, plan: CompletionPlan) -> AsyncIterator[CompletionChoice]:
+    """Yield each choice that has a new part, as they come. Closing the iterator cancels what still runs."""
     with plan.worker.open(plan.requests) as events:
-        request.count_tokens(read=plan.prompt_tokens)
+        request.count_tokens(read=plan.usage["prompt_tokens"])
         began, is_first, generated = time.monotonic(), True, request.generated_tokens()
         if plan.body.echo:
-            for some in short_jobs(answers, lambda answer: len(answer.prompt.ids)):
-                for answer, piece in zip(some, await asyncio.to_thread(_openings, some), strict=True):
-                    yield answer, piece
+            for some in short_jobs(plan.choices, lambda choice: len(choice.prompt.ids)):
+                await asyncio.to_thread(list, map(CompletionChoice.open, some))
+                for choice in some:
+                    yield choice
         if not plan.requests:
-            for answer in answers:
-                yield answer, answer.close()
+            for choice in plan.choices:
+                choice.close()
+                yield choice
         async for number, event in events:
             if is_first:
                 request.first_token_after(time.monotonic() - began)
                 is_first = False
             generated.inc(event.token is not None)
-            yield answers[number], answers[number].add_event(event)
+            plan.choices[number].add_event(event)
+            yield plan.choices[number]
 
 
 async def complete(request: OpenRequest, body: CompletionRequest) -> dict[str, Any]:
     """Return the whole answer: `n` continuations of each prompt."""
     plan = await _planned(request, body)
-    answers: dict[int, CompletionChoice] = {}
-    async for answer, _ in chunks(request, plan):
-        answers[answer.index] = answer
-    ordered = [answers[number] for number in sorted(answers)]
-    choices = await asyncio.to_thread(lambda: [answer.whole() for answer in ordered])
-    return {**_head(request.model, plan), "choices": choices, "usage": usage(plan, ordered)}
-
-
-def _openings(answers: list[CompletionChoice]) -> list[dict[str, Any]]:
-    return [answer.opening() for answer in answers]
+    async for _ in updated_choices(request, plan):
+        pass
+    choices = await asyncio.to_thread(lambda: [choice.whole() for choice in plan.choices])
+    return {**_head(request.model, plan), "choices": choices, "usage": plan.usage}
 
 
 async def stream(request: OpenRequest, body: CompletionRequest) -> AsyncIterator[bytes]:
@@ -271,24 +271,13 @@ async def stream(request: OpenRequest, body: CompletionRequest) -> AsyncIterator
     options = plan.body.stream_options
     wants_usage = options is not None and bool(options.include_usage)
     tail = b', "usage": null}\n\n' if wants_usage else b"}\n\n"
-    answers: dict[int, CompletionChoice] = {}
-    async for answer, piece in chunks(request, plan):
-        answers[answer.index] = answer
-        content = ("text", "finish_reason", "logprobs", "token_ids", "prompt_token_ids")
-        if any(piece.get(key) for key in content):
-            is_opening = len((piece["logprobs"] or {}).get("tokens", ())) > 1
-            choice = await asyncio.to_thread(encode, piece) if is_opening else encode(piece)
-            yield b'%b, "choices": [%b]%b' % (head, choice, tail)
+    async for choice in updated_choices(request, plan):
+        is_long = len(choice.parts[-1].scored or ()) > 1  # a prompt
+        if chunk := await asyncio.to_thread(choice.chunk) if is_long else choice.chunk():
+            yield b'%b, "choices": [%b]%b' % (head, chunk, tail)
     if wants_usage:
-        counts = json.dumps(usage(plan, list(answers.values()))).encode()
-        yield b'%b, "choices": [], "usage": %b}\n\n' % (head, counts)
+        yield b'%b, "choices": [], "usage": %b}\n\n' % (head, json.dumps(plan.usage).encode())
     yield DONE
-
-
-def usage(plan: CompletionPlan, answers: list[CompletionChoice]) -> dict[str, int]:
-    """Count the tokens of prompts and answers."""
-    prompt, generated = plan.prompt_tokens, sum(answer.tokens for answer in answers)
-    return {"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated}
 
 
 def _head(served: Served, plan: CompletionPlan) -> dict[str, Any]:

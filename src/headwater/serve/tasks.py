@@ -14,6 +14,7 @@ from headwater.display import counted
 from headwater.finetuning import FineTuned, Occlusion, Prediction, Raw
 from headwater.inference import evaluated, framed, require_context, require_ids
 from headwater.inference import fill as fill_blanks
+from headwater.reading import compose
 from headwater.serve.completions import list_prompts
 from headwater.serve.problems import Problem
 from headwater.serve.schema import (
@@ -105,7 +106,7 @@ def count_tokens(request: OpenRequest, texts: list[list[int]], longest: int, par
 async def fill(request: OpenRequest, body: FillRequest) -> dict[str, Any]:
     """/v1/fill: the most probable tokens of each `[MASK]`."""
     lm = request.model.lm
-    ids = await request.read(lambda: framed(lm.config, lm.tokenizer, lm.as_read(body.input)))
+    ids = await request.read(lambda: framed(lm.config, lm.tokenizer, compose(body.input)))
     request.count_tokens(read=len(ids))
 
     def filled() -> list[list[Any]]:
@@ -126,7 +127,7 @@ async def tokenize(request: OpenRequest, body: TokenizeRequest) -> dict[str, Any
 
     def tokenized() -> dict[str, Any]:
         tokenizer = served.lm.tokenizer
-        tokens = tokenizer.encode(served.lm.as_read(body.prompt), allow_special=True)
+        tokens = tokenizer.encode(compose(body.prompt), allow_special=True)
         names = [tokenizer.vocabulary.tokens[token] for token in tokens] if body.return_token_strs else None
         context = served.lm.config.context
         return {"count": len(tokens), "max_model_len": context, "tokens": tokens, "token_strs": names}
