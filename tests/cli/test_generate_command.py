@@ -161,7 +161,7 @@ def test_a_number_that_is_none_names_its_option(
 
 def test_more_least_tokens_than_most_name_both_options(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder, "a", "--min-tokens", "9", "--max-tokens", "2") == 2
-    assert "Error: --min-tokens 9 is more than --max-tokens 2. Give" in capsys.readouterr().err
+    assert "Error: min_tokens 9 is more than max_tokens 2." in capsys.readouterr().err
 
 
 def test_a_folder_that_is_not_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

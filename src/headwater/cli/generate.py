@@ -76,17 +76,9 @@ def generate(
     folder = local_model(model, download)
     import headwater
     from headwater.config import option_layers
-    from headwater.inference import DEFAULT_TOKENS, Request, fresh_seed
+    from headwater.inference import Request, fresh_seed
     from headwater.reading import compose
 
-    sampling = {"temperature": temperature, "top_p": top_p, "repetition_penalty": repetition_penalty}
-    Request.build({"prompt": ()}, *option_layers(sampling))  # a wrong value comes before the model is opened
-    if min_tokens > (max_tokens or DEFAULT_TOKENS):
-        wrong = f"--min-tokens {min_tokens:,} is more than --max-tokens {max_tokens or DEFAULT_TOKENS:,}"
-        raise UsageError(wrong, repair="Give a lower --min-tokens or a higher --max-tokens")
-    lm = headwater.load(folder, tokenizer=tokenizer, precision=precision, device=device, download=download)
-    prompt = compose(prompt)
-    seed = fresh_seed() if seed is None else seed
     options: GenerateOptions = {
         "max_tokens": max_tokens,
         "min_tokens": min_tokens,
@@ -95,10 +87,13 @@ def generate(
         "top_p": top_p,
         "repetition_penalty": repetition_penalty,
         "stop": tuple(stop or ()),
-        "seed": seed,
+        "seed": fresh_seed() if seed is None else seed,
         "beyond_context": "shift",
         "alternatives": 0 if as_json else None,
     }
+    Request.build({"prompt": ()}, *option_layers(options))  # a wrong value comes before the model is opened
+    lm = headwater.load(folder, tokenizer=tokenizer, precision=precision, device=device, download=download)
+    prompt, seed = compose(prompt), options["seed"]
     running = [lm.submit(prompt, **(options | {"sample": sample})) for sample in range(samples)]
     say(f"{model}: {lm!r}, {lm.engine.runner.name}, seed {seed}")
     if not prompt:
