@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headwater.corpus import BuildConfig, build_corpus
 from headwater.report import report
-from headwater.report.funnel import read_corpus
+from headwater.report.content import read_corpus
 
 
 def write_corpus(folder: Path) -> Path:

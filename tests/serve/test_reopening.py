@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 from model_server import opened
 
-from headwater.serve import ServeConfig, reopening
+from headwater.serve import ServeConfig, opening
 from headwater.serve.completions import complete, stream
 from headwater.serve.inspection import inspect
-from headwater.serve.reopening import reopened_models
+from headwater.serve.opening import reopened_models
 from headwater.serve.schema import CompletionRequest, EmbeddingRequest, InspectRequest
 from headwater.serve.served import OpenRequest, Served, Server
 from headwater.serve.tasks import embed
@@ -43,7 +43,7 @@ def test_a_request_keeps_the_model_that_it_began_with(
     base_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was failed with 503 or 500 when the old model's threads were stopped while its text was read."""
-    monkeypatch.setattr(reopening, "_REQUESTS_CHECKED_EVERY", 0.01)
+    monkeypatch.setattr(opening, "_REQUESTS_CHECKED_EVERY", 0.01)
     allocated: list[str] = []
     allocate = Served.allocate
     monkeypatch.setattr(

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from headwater import native
 from headwater.display import counted
-from headwater.inference.matrices import owned
 from headwater.inference.network import DecodeRow, Precision, PromptChunk
 from headwater.inference.shared_prefixes import Forest
 from headwater.inference.torch_network import (
@@ -31,6 +30,7 @@ from headwater.inference.torch_network import (
     TorchNetwork,
     final_norm_of,
     output_rows,
+    owned,
     read_matrices,
     table_dtype,
 )

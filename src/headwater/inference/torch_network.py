@@ -16,6 +16,8 @@ neighbours are, so that a sampled text does not depend on them. Three rules ensu
 * Attention runs over each slot's own keys. On a device one launch costs more than a row, so it is one call over
   the whole cache, where a mask hides what a slot has not filled; on a CPU that call's bits depend on the slot.
 
+Matrices are float32 or bfloat16, or int8, which the native kernels compute: `native.matrix` has the scheme.
+
 The cost: a lone request also computes the unused rows, which is cheap if reading the weights limits a step, and on
 average half a block of padding for each prompt.
 """
@@ -32,11 +34,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from headwater import native
 from headwater.device import to_device
-from headwater.inference.matrices import arrange, owned
 from headwater.inference.network import DecodeRow, Matrix, Precision, PromptChunk
 from headwater.inference.shared_prefixes import BranchAttention, Forest
 from headwater.model import Backend, Block, ModelConfig, Transformer, attend
+from headwater.native import PackedMatrix
 
 _TORCH = Backend()
 _BLOCK, _CUDA_BLOCK = 64, 256  # positions of a block of a prompt
@@ -48,7 +51,7 @@ Observe = Callable[[Tensor, Tensor, Tensor], None]
 
 
 class TorchNetwork:
-    """The `Network` in torch: any device, any precision of `matrices`.
+    """The `Network` in torch: any device and precision.
 
     Residual stream and norms are float32 at any precision; keys, values and attention have `dtype`. `owner` keeps
     the memory that the matrices use, if it is not their own.
@@ -226,6 +229,54 @@ def final_norm_of(model: Transformer) -> Norm | None:
 def table_dtype(precision: Precision) -> torch.dtype:
     """Return the dtype of embeddings, keys and values at a precision."""
     return torch.float32 if precision == "fp32" else torch.bfloat16
+
+
+def arrange(weight: Tensor, bias: Tensor | None, precision: Precision, *, shared: bool = False) -> Matrix:
+    """Return a matrix (out, in) and its bias (out,) at a precision; `shared`: it may keep `weight` itself."""
+    if precision == "int8":
+        kernels = native.kernels()
+        assert kernels is not None  # `choose_precision` requires them
+        return PackedMatrix(kernels, weight, bias, precision)
+    return Dense(weight, bias, torch.float32 if precision == "fp32" else torch.bfloat16, shared=shared)
+
+
+def owned(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a copy of a tensor in a dtype: the tensor itself may be mapped from a file that others write."""
+    return tensor.detach().to(dtype, copy=True)
+
+
+class Dense:
+    """Weights in float32 or bfloat16; the product is in their dtype.
+
+    On a CPU oneDNN packs them once: torch would pack them at every call, or use MKL, half as fast on some CPUs.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, *, shared: bool = False) -> None:
+        self.dtype = dtype
+        self.bias = None if bias is None else owned(bias, dtype)
+        packed = _packed(weight.detach().to(dtype))
+        self.packed = packed is not None
+        self.weight = (weight if shared else owned(weight, dtype)) if packed is None else packed
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(rows, in) -> (rows, out)."""
+        x = x.to(self.dtype)
+        if not self.packed:
+            return functional.linear(x, self.weight, self.bias)
+        return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+
+
+def _packed(weight: Tensor) -> Tensor | None:
+    """Return the weights in oneDNN's layout, or None if this torch or this device does not have it."""
+    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return None
+    try:
+        packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight)
+        probe = torch.zeros(1, weight.shape[1], dtype=weight.dtype)
+        torch.ops.mkldnn._linear_pointwise(probe, packed, None, "none", [], "")
+    except (AttributeError, RuntimeError):
+        return None
+    return packed
 
 
 class TorchRunner:

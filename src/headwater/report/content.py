@@ -1,4 +1,4 @@
-"""Read the content of a report from folders: runs, results, samples, fine-tuned models, and their lineage.
+"""Read the content of a report from folders: corpora, runs, results, samples, fine-tuned models, and lineage.
 
 The kind in `headwater.json` selects the reader, which returns plain rows and numbers for the template.
 """
@@ -9,12 +9,11 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from headwater import shipped
 from headwater.errors import FolderError
 from headwater.reading import intact_json_lines, read_json
-from headwater.report.funnel import FUNNEL_FILE, Corpus, read_corpus
 from headwater.report.scores import Bar, ScoreRow, order_bars, read_fine_tuned, read_scores
 from headwater.report.training_runs import RunSummary, read_run
 from headwater.shipped import hub_name
@@ -22,6 +21,7 @@ from headwater.storage import Manifest, has_manifest, lineage, open_folder, read
 
 SHOWN = ("run", "results", "samples", "model")  # kinds that a report shows
 _NEWEST_SAMPLES = 3
+_FUNNEL_FILE = "funnel.json"  # what was read for a corpus, what each rule removed, and what is left
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,26 @@ class Sample:
     prompt: str
     tokens: Sequence[Token]
     settings: str
+
+
+class CorpusBar(NamedTuple):
+    """How many documents a step left or a rule removed; of a rule with some texts."""
+
+    name: str
+    documents: int
+    megabytes: float | None = None
+    examples: Sequence[tuple[str, str]] = ()  # (source, beginning of the text)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """One corpus in the report."""
+
+    name: str
+    stages: Sequence[CorpusBar]
+    rules: Sequence[CorpusBar]
+    clusters: Mapping[str, int] | None
+    notes: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -86,7 +106,7 @@ def read_content(folders: Sequence[Path]) -> Content:
         corpora=[
             read_corpus(path)
             for path, manifest in shown
-            if manifest.kind == "corpus" and (path / FUNNEL_FILE).is_file()
+            if manifest.kind == "corpus" and (path / _FUNNEL_FILE).is_file()
         ],
     )
 
@@ -156,6 +176,41 @@ def _read_samples(path: Path) -> Iterator[Sample]:
         settings = [f"{name} {entry[key]}" for key, name in names.items() if entry.get(key) is not None]
         tokens = [Token(str(token["text"]), float(token["probability"])) for token in entry["tokens"]]
         yield Sample(str(entry["prompt"]), tokens, ", ".join(settings))
+
+
+def read_corpus(path: Path) -> Corpus:
+    """Return one corpus in the report."""
+    funnel = read_json(path / _FUNNEL_FILE)
+    return Corpus(path.name, _stages(funnel), _rules(funnel), funnel.get("clusters"), funnel.get("notes", ()))
+
+
+def _stages(funnel: dict[str, Any]) -> list[CorpusBar]:
+    """Return documents and bytes after each step."""
+    documents, size = funnel["read"]["documents"], funnel["read"]["bytes"]
+    left = [("read", documents, size)]
+    for step, rules in funnel["removed"].items():
+        documents -= sum(rule["documents"] for rule in rules.values())
+        size -= sum(rule["bytes"] for rule in rules.values())
+        left.append((f"after {step}", documents, size))
+    left.append(("after duplicates", funnel["kept"]["documents"], funnel["kept"]["bytes"]))
+    return [CorpusBar(name, count, bytes_ / 1e6) for name, count, bytes_ in left]
+
+
+def _rules(funnel: dict[str, Any]) -> list[CorpusBar]:
+    rules = [
+        CorpusBar(f"{step}: {name}", removed["documents"], removed["bytes"] / 1e6, _examples(removed["examples"]))
+        for step, rules in funnel["removed"].items()
+        for name, removed in sorted(rules.items(), key=lambda entry: -entry[1]["documents"])
+    ]
+    return rules + [
+        CorpusBar(f"duplicates: {kind}", count, None, _examples(funnel["examples"].get(kind, [])))
+        for kind, count in funnel["duplicates"].items()
+        if count
+    ]
+
+
+def _examples(examples: Sequence[dict[str, str]]) -> list[tuple[str, str]]:
+    return [(example["url"] or example["source"], example["text"]) for example in examples]
 
 
 def _samples_of_run(path: Path, name: str) -> Iterator[Sample]:

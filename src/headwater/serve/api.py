@@ -33,8 +33,8 @@ from headwater.serve.completions import complete, stream
 from headwater.serve.config import ServeConfig
 from headwater.serve.guard import Guard
 from headwater.serve.keys import Keys
+from headwater.serve.opening import reopened_models
 from headwater.serve.problems import Problem, invalid
-from headwater.serve.reopening import reopened_models
 from headwater.serve.served import Served, Server
 
 PAGE = Path(__file__).parent / "page"
