@@ -25,7 +25,7 @@ from headwater.errors import FolderError, UsageError
 from headwater.serve import ServeConfig, serve
 from headwater.serve.guard import Connection, Connections, bounded, requests
 from headwater.serve.keys import Keys
-from headwater.serve.server import _bound, logged
+from headwater.serve.server import logged
 
 LONG: dict[str, Any] = {"prompt": "the", "max_tokens": 60, "min_tokens": 60, "n": 60}
 
@@ -306,22 +306,6 @@ def test_stopping_finishes_what_runs(base_folder: Path, start_server: Any) -> No
             assert [line for line in lines if line][-1] == "data: [DONE]"
         stopper.join()
     assert running.process.returncode == 0
-
-
-def test_a_port_is_not_shared_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There SO_REUSEADDR lets a second program bind a port that is taken."""
-    options: list[int] = []
-
-    class Recorded(socket.socket):
-        def setsockopt(self, level: int, option: int, value: Any) -> None:  # type: ignore[override]
-            options.append(option)
-
-    monkeypatch.setattr(socket, "socket", Recorded)
-    for platform, expected in (("win32", []), ("linux", [socket.SO_REUSEADDR])):
-        monkeypatch.setattr(sys, "platform", platform)
-        options.clear()
-        _bound("127.0.0.1", 0).close()
-        assert options == expected
 
 
 def test_an_address_that_cannot_be_served_is_one_line(base_folder: Path, tmp_path: Path) -> None:

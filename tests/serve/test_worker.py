@@ -102,7 +102,7 @@ def test_an_abandoned_request_ends_before_its_next_token(base_folder: Path) -> N
         with worker.open([checked(lm, max_tokens=50, min_tokens=50)]) as events:
             await anext(events)
             assert await asyncio.to_thread(runner.waits.wait, 30)
-            (generation,) = worker._running.values()
+            (generation,) = worker._running
         runner.go.set()
         while worker.held:
             await asyncio.sleep(0.01)

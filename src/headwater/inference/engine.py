@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -40,18 +40,12 @@ from headwater.tokenizer import TASK_TOKENS, Tokenizer
 class Generation:
     """A continuation in progress. Iterate over its events, or read `tokens`, `text` and `finished` at its end."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        request: Request,
-        max_tokens: int,
-        listener: Callable[[Event], None] | None,
-    ) -> None:
+    def __init__(self, engine: Engine, request: Request, max_tokens: int) -> None:
         self.request, self.max_tokens = request, max_tokens
         self.tokens: list[int] = []
         self.text = ""
         self.finished: Reason | None = None
-        self._engine, self._listener = engine, listener
+        self._engine = engine
         self._events: deque[Event] = deque()
         self._error: HeadwaterError | None = None
         self._slot: _Slot | None = None
@@ -80,6 +74,11 @@ class Generation:
             pass
         return self
 
+    def take_events(self) -> Iterator[Event]:
+        """Yield the events that have come and were not read, without a step: another thread drives the engine."""
+        while self._events:
+            yield self._events.popleft()
+
     def cancel(self) -> None:
         """Cancel it before its next token; its slot is free at the next step."""
         self._engine.cancel(self)
@@ -88,11 +87,8 @@ class Generation:
         self.text += event.text
         if event.token is not None:
             self.tokens.append(event.token)
-        if self._listener is None:
-            self._events.append(event)
+        self._events.append(event)
         self._error, self.finished = event.error, event.finished
-        if self._listener is not None:
-            self._listener(event)
 
 
 class _Slot:
@@ -109,8 +105,7 @@ class _Slot:
 class Engine:
     """Continues many prompts at the same time with one model, a token of each per step.
 
-    Read the events of a request by iterating over the Generation that `submit` returns, or give `submit` a
-    listener: the thread that drives the step calls it, and it must return at once.
+    Read the events of a request by iterating over the Generation that `submit` returns.
     """
 
     def __init__(self, runner: Runner, tokenizer: Tokenizer) -> None:
@@ -126,9 +121,7 @@ class Engine:
         self._slots = [_Slot(number) for number in range(runner.slots)]
         self._clock = 0
 
-    def submit(
-        self, request: Request, listener: Callable[[Event], None] | None = None, length: int | None = None
-    ) -> Generation:
+    def submit(self, request: Request, length: int | None = None) -> Generation:
         """Queue a request. Raises UsageError if it does not fit the model.
 
         length: what `request.length` returned, if the caller has already checked the request with it.
@@ -141,7 +134,7 @@ class Engine:
                 expected="min_tokens=0, or fewer stop tokens",
                 param="min_tokens",
             )
-        generation = Generation(self, request, length, listener)
+        generation = Generation(self, request, length)
         self._waiting.append(generation)
         return generation
 
@@ -169,7 +162,7 @@ class Engine:
     def step(self) -> bool:
         """Advance all requests by one step. Returns whether work is left.
 
-        After an exception in a step (a listener's, Ctrl-C) the running requests are computed again.
+        After an exception in a step (Ctrl-C) the running requests are computed again.
         An error of one request ends only that request.
         """
         with self._lock:
@@ -206,8 +199,7 @@ class Engine:
                         text = owner._stream.finish()
                         self._finish(owner, Event(None, text, None, "cancelled", error=error))
             for (slot, owner, token), about in zip(due, self._alternatives(due, outputs), strict=True):
-                if owner.finished is None:  # a listener may just have cancelled it
-                    self._follow(slot, owner, token, about)
+                self._follow(slot, owner, token, about)
         self._end_cancelled()
         return any(self.load)
 
@@ -346,7 +338,7 @@ class Engine:
                 generation._visible = _fitting(generation._visible, self.runner.context)
                 generation._prefix = len(generation._visible) - 1
                 slot.filled, slot.length = [], 0
-            generation._emit(Event(token, text, about, None, start))  # last: a listener may raise
+            generation._emit(Event(token, text, about, None, start))
 
     def _ends(self, request: Request) -> set[int]:
         """Return the tokens that end a request's text."""

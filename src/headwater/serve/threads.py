@@ -17,7 +17,6 @@ import contextlib
 import logging
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
-from functools import partial
 from typing import TypeAlias
 
 from headwater import native
@@ -39,9 +38,7 @@ class Worker:
         self.alive = True  # until the thread ends without being told to
         self._engine, self._loop = engine, asyncio.get_running_loop()
         self._work = threading.Event()  # set when the engine has something to do
-        # What the listeners heard, for the loop. They run in a step, or in the loop itself when it cancels.
-        self._outbox: list[tuple[Events, int, Event]] = []
-        self._running: dict[tuple[Events, int], Generation] = {}
+        self._running: dict[Generation, tuple[Events, int]] = {}  # only the loop changes it
         self._stopping = False
         self._thread = threading.Thread(target=self._drive, name=f"engine {name}", daemon=True)
         # A thread that is inside torch when the interpreter ends can abort the process.
@@ -63,8 +60,8 @@ class Worker:
         generations: list[Generation] = []
         try:
             for number, (request, length) in enumerate(requests):
-                generations.append(self._engine.submit(request, partial(self._listen, events, number), length))
-                self._running[events, number] = generations[-1]
+                generations.append(self._engine.submit(request, length))
+                self._running[generations[-1]] = events, number
             self._work.set()
             yield self._received(events, len(requests))
         finally:
@@ -100,11 +97,6 @@ class Worker:
         self._work.set()
         self._thread.join()
 
-    def _listen(self, events: Events, number: int, event: Event) -> None:
-        if event.error is not None:
-            logger.error("a continuation failed: %s", event.error)
-        self._outbox.append((events, number, event))
-
     def _drive(self) -> None:
         try:
             while not self._stopping:
@@ -131,20 +123,23 @@ class Worker:
 
     def _cancel_all(self) -> None:
         """End everything that runs with an error."""
-        self._engine.cancel(*self._running.values())
+        self._engine.cancel(*self._running)
         self._flush()
 
     def _flush(self) -> None:
-        if self._outbox:
-            heard, self._outbox = self._outbox, []
+        """Hand over the events that have come."""
+        if heard := [(generation, e) for generation in tuple(self._running) for e in generation.take_events()]:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._deliver, heard)
 
-    def _deliver(self, heard: list[tuple[Events, int, Event]]) -> None:
-        """Hand events over, in the event loop."""
-        for events, number, event in heard:
+    def _deliver(self, heard: list[tuple[Generation, Event]]) -> None:
+        """Put events into the queues of their requests, in the event loop."""
+        for generation, event in heard:
+            if event.error is not None:
+                logger.error("a continuation failed: %s", event.error)
+            events, number = self._running[generation]
             if event.finished is not None:
-                self._running.pop((events, number), None)
+                del self._running[generation]
             events.put_nowait((number, event))
 
 
