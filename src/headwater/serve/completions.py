@@ -139,7 +139,7 @@ def read_prompts(request: OpenRequest, prompts: Any, param: str) -> list[Prompt]
     return [Prompt(list(ids), stream_text(tokenizer, ids)) for ids in listed]
 
 
-class Part(NamedTuple):
+class ChoicePart(NamedTuple):
     """What is added to a continuation: text, ids, and log-probabilities if its request asks for them."""
 
     text: str
@@ -154,7 +154,7 @@ class CompletionChoice:
         self._served, self._body = served, body
         self.prompt, self.index = prompt, index
         self.finished: str | None = None
-        self.parts: list[Part] = []
+        self.parts: list[ChoicePart] = []
 
     def open(self) -> None:
         """Add the prompt, as `echo` asks for it."""
@@ -163,32 +163,32 @@ class CompletionChoice:
             for token, scores in zip(prompt.ids, [None, *prompt.scores], strict=True):
                 scored.append((token, scores, min(stream.length, len(prompt.text))))
                 stream.push(token)
-        self.parts.append(Part(prompt.text, [], scored))
+        self.parts.append(ChoicePart(prompt.text, [], scored))
 
     def add_event(self, event: Event) -> None:
         """Add one event of the engine."""
         self.finished = None if event.finished is None else ("length" if event.finished == "length" else "stop")
         ids = [] if event.token is None else [event.token]
         start = len(self.prompt.text) + event.start
-        self.parts.append(Part(event.text, ids, [(token, event.alternatives, start) for token in ids]))
+        self.parts.append(ChoicePart(event.text, ids, [(token, event.alternatives, start) for token in ids]))
 
     def close(self) -> None:
         """End an answer for which nothing is generated."""
         self.finished = "length"
-        self.parts.append(Part("", [], None))
+        self.parts.append(ChoicePart("", [], None))
 
     def whole(self) -> dict[str, Any]:
         """Return the choice of an answer that is not streamed."""
         ids = [token for part in self.parts for token in part.ids]
         scored = [of_token for part in self.parts for of_token in part.scored or ()]
-        return self._content(Part("".join(part.text for part in self.parts), ids, scored), is_first=True)
+        return self._content(ChoicePart("".join(part.text for part in self.parts), ids, scored), is_first=True)
 
     def chunk(self) -> bytes:
         """Return the last part for a stream; empty if it adds nothing."""
         content = self._content(self.parts[-1], is_first=len(self.parts) == 1)
         return encode(content) if any(content.get(key) for key in _CONTENT) else b""
 
-    def _content(self, part: Part, *, is_first: bool) -> dict[str, Any]:
+    def _content(self, part: ChoicePart, *, is_first: bool) -> dict[str, Any]:
         content: dict[str, Any] = {"index": self.index, "text": part.text, "logprobs": None}
         content["finish_reason"] = self.finished
         if self._body.logprobs is not None and part.scored is not None:
