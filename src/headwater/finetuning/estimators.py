@@ -81,7 +81,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     print the progress on stderr.
     """
 
-    task: ClassVar[TaskName]
+    task: ClassVar[TaskName] = "classify"
     # The kinds of labels, and the parameters that choose each.
     targets: ClassVar[Mapping[Target, Mapping[str, Any]]] = {"class": {}}
 
@@ -110,9 +110,10 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
         Raises DataError, naming the row, for rows that cannot be learned from.
         """
-        config, y = self._config(), self._labels_of(y)
+        config, target = self._config(), self._target()
+        y, columns = as_label_sets(y) if target == "labels" else (as_labels(y), None)
         progress = PlainProgress() if self.verbose else SILENT
-        names, rows = checked_labels(y, self._target()), self._rows(X)
+        names, rows = checked_labels(y, target), self._rows(X)
         require_one_each(len(rows), len(names))
         if len(rows) == 1:
             raise DataError("there is only one sample", expected="rows to train on and rows to measure on")
@@ -121,7 +122,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
         def learn(usable: list[Raw]) -> Labels:
             nonlocal classes
-            labels, classes = self._learn_labels(usable, y)
+            labels, classes = self._learn_labels(usable, y, columns)
             return labels
 
         parts = arrange_rows(config, {"train": ("X", labelled)}, learn)
@@ -133,7 +134,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         self.recipe_, self.weights_, self.base_ = fitted.recipe, fitted.weights, base.name
         self.learning_rate_ = fitted.training.learning_rate if fitted.training else None
         self.curve_ = fitted.training.curve if fitted.training else []
-        self.n_features_in_ = 1
+        self.n_features_in_, self.indicator_ = 1, columns is not None
         self._warn_of(examples.rows_seen, examples.seen, len(rows) - len(parts.train.rows))
         return self
 
@@ -179,35 +180,45 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             warnings.warn(f"{counted(self.n_without_text_, 'row')} without text: {use}", stacklevel=3)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return (rows,): the most probable class, as in y; the expected score; or the answer's number, from 0."""
+        """Return (rows,): the most probable class, as in y; the expected score; or the answer's number, from 0.
+
+        Of several labels (rows,) tuples, or (rows, labels) of 0 and 1 if y was such a matrix.
+        """
         probabilities = self.predict_proba(X)
-        fine_tuned = self._fitted()
-        decided = fine_tuned.decide(probabilities)
-        if fine_tuned.labels.target == "score":
+        decided, target = self._fitted().decide(probabilities), self._fitted().labels.target
+        if target == "score":
             return decided
         chosen = decided.astype(np.int64)
-        by_class = self.classes_ is not None and fine_tuned.labels.target != "answer"
-        predicted: npt.NDArray[Any] = np.asarray(self.classes_)[chosen] if by_class else chosen
-        return predicted
+        if target == "answer" or self.classes_ is None or self.indicator_:
+            return chosen
+        classes = np.asarray(self.classes_)
+        if target == "class":
+            predicted: npt.NDArray[Any] = classes[chosen]
+            return predicted
+        sets = np.empty(len(chosen), dtype=object)
+        for row, has in enumerate(chosen):
+            sets[row] = tuple(classes[has == 1].tolist())
+        return sets
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy on labelled rows; Pearson's correlation for scores. sample_weight: of each row.
 
         Rows without text are not measured. Of several labels, all must be right.
         """
-        fine_tuned, rows = self._fitted(), self._rows(X)
-        truth = checked_labels(self._labels_of(y, self.classes_), self._target())
+        fine_tuned, rows, target = self._fitted(), self._rows(X), self._target()
+        labels = as_label_sets(y, self.classes_)[0] if target == "labels" else as_labels(y)
+        truth = checked_labels(labels, target)
         require_one_each(len(rows), len(truth))
         weights = np.ones(len(truth)) if sample_weight is None else checked_weights(sample_weight, len(truth))
         indices = [index for index, row in enumerate(rows) if not row.is_empty(self.task)]
         if not indices:
             raise DataError("no row of X has a text", expected="rows to measure on")
         labelled = [replace(rows[index], label=truth[index]).composed() for index in indices]
-        if self._target() == "score":
+        if target == "score":
             decided = fine_tuned.decide(fine_tuned.probabilities(fine_tuned.encode(labelled)))
             return float(pearson(np.array([row.label for row in labelled]), decided, weights[indices]))
         pairs = zip(labelled, fine_tuned.predict(labelled), strict=True)
-        if self._target() == "answer":
+        if target == "answer":
             right = [row.label == prediction.output for row, prediction in pairs]
         else:
             answers = ((row, prediction.label) for row, prediction in pairs)
@@ -227,7 +238,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         named = self.base if self.base is not None else getattr(self, "base_", None)
         base = shipped.find(named) if isinstance(named, str | Path) else None
         learned: dict[str, Any] = {"classes": [] if self.classes_ is None else self.classes_.tolist()}
-        learned |= {"indicator": True} if getattr(self, "indicator_", False) else {}
+        learned |= {"indicator": True} if self.indicator_ else {}
         stage = Stage(
             folder,
             kind="model",
@@ -283,25 +294,34 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _segments(self, row: Any, number: int) -> tuple[str, ...]:
-        raise NotImplementedError
+        """Return the texts of a row of X."""
+        if isinstance(row, list | tuple) and len(row) == 1:
+            row = row[0]
+        return (_text(row, number),)
 
     def _target(self) -> Target:
+        """Return the kind of label that the parameters choose."""
         own = vars(self)
         chosen = (target for target, parameters in self.targets.items() if parameters.items() <= own.items())
         return next(chosen, own.get("target", "class"))  # the configuration refuses an invalid target
 
-    def _labels_of(self, y: Any, known: npt.NDArray[Any] | None = None) -> list[Any]:
-        """Return labels as a list; `known`: the classes of the columns of an indicator matrix."""
-        return as_labels(y)
-
-    def _learn_labels(self, rows: list[Raw], y: list[Any]) -> tuple[Labels, npt.NDArray[Any] | None]:
+    def _learn_labels(
+        self, rows: list[Raw], y: list[Any], columns: list[Any] | None
+    ) -> tuple[Labels, npt.NDArray[Any] | None]:
         """Return what the outputs mean, and the classes as in y; answers' numbers from 0; None for scores.
 
-        Classes have the order of `np.unique`, which scikit-learn's metrics assume.
+        columns: those of an indicator matrix. Classes have the order of `np.unique`, as scikit-learn expects.
         """
         target = self._target()
         if target == "answer":
             return Labels(target="answer"), np.arange(max(y) + 1)
+        if target == "labels":
+            values = [label for row_labels in y for label in row_labels] if columns is None else columns
+            by_name = {compose(class_name(label)): label for label in values}
+            labels = Labels(target="labels", names=[*by_name])
+            if columns is None:
+                labels = learn_labels(rows, self.task, "labels", "y")
+            return labels, np.array([by_name[name] for name in labels.names])
         labels = learn_labels(rows, self.task, target, "y")
         if target == "score":
             return labels, None
@@ -333,23 +353,14 @@ def _as_array(labels: list[Any]) -> npt.NDArray[Any]:
     return np.array(labels, np.uint64 if whole and max(labels) >= 1 << 63 and min(labels) >= 0 else None)
 
 
-class _OneText(Estimator):
-    task: ClassVar[TaskName] = "classify"
-
-    def _segments(self, row: Any, number: int) -> tuple[str, ...]:
-        if isinstance(row, list | tuple) and len(row) == 1:
-            row = row[0]
-        return (_text(row, number),)
-
-
-class Regressor(_OneText):
+class Regressor(Estimator):
     """Text to a score: X is a column of texts, y one of numbers."""
 
     targets: ClassVar[Mapping[Target, Mapping[str, Any]]] = {"score": {}}
 
 
 @dataclass(eq=False, repr=False)
-class Classifier(_OneText):
+class Classifier(Estimator):
     """Text to class: X is a column of texts.
 
     With `multi_label=True` a row has any number of labels: y is a list of lists, or an indicator matrix (rows,
@@ -363,41 +374,6 @@ class Classifier(_OneText):
         "labels": {"multi_label": True},
     }
     multi_label: bool = False
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, on_update: OnUpdate | None = None) -> Self:
-        """Learn texts X with labels y; see `Estimator.fit`."""
-        self._columns = as_label_sets(y)[1] if self.multi_label else None
-        super().fit(X, y, sample_weight, on_update=on_update)
-        self.indicator_ = self._columns is not None
-        return self
-
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return (rows,) classes, as in y; of several labels (rows,) tuples or (rows, labels) of 0 and 1."""
-        if not self.multi_label:
-            return super().predict(X)
-        decided = self._fitted().decide(self.predict_proba(X))
-        if self.indicator_:
-            return decided.astype(np.int64)
-        sets = np.empty(len(decided), dtype=object)
-        for row, has in enumerate(decided):
-            sets[row] = tuple(np.asarray(self.classes_)[has == 1].tolist())
-        return sets
-
-    def _labels_of(self, y: Any, known: npt.NDArray[Any] | None = None) -> list[Any]:
-        if not self.multi_label:
-            return super()._labels_of(y)
-        return as_label_sets(y, () if known is None else known.tolist())[0]
-
-    def _learn_labels(self, rows: list[Raw], y: list[Any]) -> tuple[Labels, npt.NDArray[Any] | None]:
-        if not self.multi_label:
-            return super()._learn_labels(rows, y)
-        values = [label for row_labels in y for label in row_labels] if self._columns is None else self._columns
-        by_name = {compose(class_name(label)): label for label in values}
-        if self._columns is None:
-            labels = learn_labels(rows, self.task, "labels", "y")
-        else:
-            labels = Labels(target="labels", names=[*by_name])
-        return labels, np.array([by_name[name] for name in labels.names])
 
 
 class Entailment(Estimator):

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import Field
 
 from headwater import shipped
 from headwater.config import Config
@@ -43,17 +42,13 @@ TASK_FILE, HEAD_FILE, UNCHANGED = "task.json", "head.safetensors", "unchanged"
 _WINDOW = 2_048
 
 
-def _paper_weights() -> dict[MemberName, float]:
-    return {"gpt1": 1.0}
-
-
 class TaskDescription(Config):
     """The content of `task.json`: the meaning of outputs and columns, and the mixture."""
 
     task: TaskName
     labels: Labels
     columns: Columns = Columns()
-    weights: dict[MemberName, float] = Field(default_factory=_paper_weights)
+    weights: dict[MemberName, float]
     temperature: float = 1.0
     pooled: Pooled = "mean"
     dropout: float = 0.1
@@ -106,16 +101,16 @@ class FineTuned:
         cls, model: TaskModel, tokenizer: Tokenizer, labels: Labels, columns: Columns | None = None
     ) -> FineTuned:
         """Return a single task model as a fine-tuned model."""
-        pooled = isinstance(model, PooledModel)
+        name: MemberName = "lp-ft" if isinstance(model, PooledModel) else "gpt1"
         described = TaskDescription(
             task=model.task,
             labels=labels,
             columns=columns or Columns(),
-            weights={"lp-ft" if pooled else "gpt1": 1.0},
+            weights={name: 1.0},
             pooled=model.pooled if isinstance(model, PooledModel) else "mean",
             dropout=model.dropout,
         )
-        return cls(described, tokenizer, model.model, {"lp-ft" if pooled else "gpt1": model})
+        return cls(described, tokenizer, model.model, {name: model})
 
     @property
     def task(self) -> TaskName:
@@ -175,7 +170,11 @@ class FineTuned:
 
     def prediction(self, number: int, share: npt.NDArray[np.float32]) -> Prediction:
         """Return one row's prediction from its probabilities, (outputs or answers,)."""
-        names, first, decision = self.labels.output_names, self.labels.first_answer, self.decide(share[None])[0]
+        names, first, decision = (
+            self.labels.output_names,
+            self.labels.first_answer,
+            decide(self.labels, share[None])[0],
+        )
         if self.labels.target == "labels":
             chosen = [name for name, has in zip(names, decision, strict=True) if has]
             return Prediction(number, chosen, {n: round(float(p), 6) for n, p in zip(names, share, strict=True)})

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.exceptions import DataConversionWarning
+from sklearn.utils.validation import column_or_1d
 
 from headwater.errors import DataError, UsageError
 from headwater.finetuning.rows.labels import number_of
@@ -49,16 +48,11 @@ def as_labels(y: Any) -> list[Any]:
     if y is None:
         raise UsageError("y should be a 1d array, and is None", expected="a label for each row")
     if len(getattr(y, "shape", ())) == 2 and y.shape[1] == 1:
-        warnings.warn(
-            "A column-vector y was passed when a 1d array was expected: it is raveled",
-            DataConversionWarning,
-            stacklevel=3,
-        )
-        y = np.asarray(y).ravel()
+        y = column_or_1d(y, warn=True)
     return as_list(y)
 
 
-def as_label_sets(y: Any, known: Sequence[Any] = ()) -> tuple[list[tuple[Any, ...]], list[Any] | None]:
+def as_label_sets(y: Any, known: Any = ()) -> tuple[list[tuple[Any, ...]], list[Any] | None]:
     """Return each row's labels, and the labels of the columns if `y` is an indicator matrix, else None.
 
     An indicator matrix is what scikit-learn's MultiLabelBinarizer returns, (rows, labels) of 0 and 1, dense or
@@ -75,7 +69,7 @@ def as_label_sets(y: Any, known: Sequence[Any] = ()) -> tuple[list[tuple[Any, ..
                 raise DataError(f"y has {row!r} in row {number}", expected='a list of labels, as ["a", "b"]')
         return [tuple(sorted(row, key=str) if isinstance(row, set | frozenset) else row) for row in rows], None
     width = len(rows[0]) if rows else 0
-    columns = names or ([*known] if len(known) == width else [*range(width)])
+    columns = names or (as_list(known) if len(known) == width else [*range(width)])
     for number, row in enumerate(rows, 1):
         if len(row) != len(columns) or any(value not in (0, 1) for value in row):
             raise DataError(f"y has {list(row)!r} in row {number}", expected="0 or 1 for each label")
