@@ -8,11 +8,11 @@ import io
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import tee
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from headwater.device import choose_device
 from headwater.display import counted
@@ -20,7 +20,7 @@ from headwater.errors import UsageError
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import Labels, listed, number_of
 from headwater.finetuning.rows.read import Unread, read_table
-from headwater.finetuning.rows.row import Raw, Target, class_name, label_set
+from headwater.finetuning.rows.row import Raw, class_name, label_set
 from headwater.reading import text_encoding
 from headwater.storage import INTERACTIVE, Progress, new_file, require_absent, to_json
 
@@ -87,19 +87,37 @@ def predict_file(
         encoding=encoding,
         progress=progress,
     )
-    table = _PredictionTable.build(form, fine_tuned, read.available, bom=bom)
-    for wanted, name in table.renamed:
-        progress.note(f"{file} has a column {wanted!r}, which stays: the new one is {name!r}")
-    tally = _Tally(fine_tuned.labels, threshold, read.unread)
+    labels, names = fine_tuned.labels, ["prediction"]
+    if labels.target in _RANKED:
+        names.append("confidence")
+    if labels.target == "answer" or (form == ".jsonl" and labels.target != "score"):
+        names.append("probabilities")
+    elif labels.target != "score":  # whose levels are not classes
+        names += [f"p({name})" for name in labels.output_names]
+    added = [_free(name, read.available) for name in names]
+    for wanted, name in zip(names, added, strict=True):
+        if wanted != name:
+            progress.note(f"{file} has a column {wanted!r}, which stays: the new one is {name!r}")
+    tally = _Tally(labels, threshold, read.unread)
     progress.start("Predicting", unit="rows")
     with new_file(out) as handle:
         rows, again = tee(map(Raw.composed, read.rows))
         pairs = zip(again, fine_tuned.predict(rows), strict=True)
-        table.write(handle, (tally.add(*pair, progress) for pair in pairs))
+        predicted = (tally.add(*pair, progress) for pair in pairs)
+        lines = ((row.columns or {}, _values(labels, form, prediction)) for row, prediction in predicted)
+        if form == ".jsonl":
+            for cells, values in lines:
+                content = {**cells, **dict(zip(added, values, strict=True))}
+                handle.write(to_json(_finite(content), default=str))
+        else:
+            handle.write((codecs.BOM_UTF8 if bom else b"") + _line([*read.available, *added]))
+            for cells, values in lines:
+                own = [cells.get(column) for column in read.available]
+                handle.write(_line([_plain(value) for value in [*own, *values]]))
     progress.finish(counted(tally.rows, "row"))
     for note in tally.notes():
         progress.note(note)
-    return {"out": str(out), "columns": table.added, **tally.summary()}
+    return {"out": str(out), "columns": added, **tally.summary()}
 
 
 def _open(model: Path, columns: Mapping[str, Any], threshold: float, device: str) -> tuple[FineTuned, Columns]:
@@ -202,63 +220,19 @@ class _Tally:
         return summary
 
 
-@dataclass(frozen=True)
-class _PredictionTable:
-    """Rows with their predictions in one of `_FORMATS`: the columns of the input, then what `added` names.
-
-    together: whether one column has the probabilities of all classes or answers. renamed: the added columns whose
-    names the input has, and the names that they have instead.
-    """
-
-    form: str
-    columns: list[str]
-    added: list[str]
-    together: bool
-    target: Target
-    bom: bool
-    renamed: list[tuple[str, str]]
-
-    @classmethod
-    def build(cls, form: str, fine_tuned: FineTuned, columns: list[str], *, bom: bool) -> _PredictionTable:
-        """Return the table for input with these columns."""
-        target = fine_tuned.labels.target
-        together = target == "answer" or form == ".jsonl"
-        names = ["prediction", *(["confidence"] if target in _RANKED else [])]
-        if target != "score":  # whose levels are not classes
-            names += ["probabilities"] if together else [f"p({name})" for name in fine_tuned.labels.output_names]
-        added = [_free(name, columns) for name in names]
-        renamed = [(name, new) for name, new in zip(names, added, strict=True) if name != new]
-        return cls(form, columns, added, together, target, bom, renamed)
-
-    def write(self, handle: IO[bytes], rows: Iterable[tuple[Raw, Prediction]]) -> None:
-        """Write rows; the added fields are empty if there is no prediction."""
-        handle.writelines(self._json_lines(rows) if self.form == ".jsonl" else self._csv_lines(rows))
-
-    def _json_lines(self, rows: Iterable[tuple[Raw, Prediction]]) -> Iterator[bytes]:
-        for row, prediction in rows:
-            added = dict(zip(self.added, self._values(prediction), strict=True))
-            yield to_json(_finite({**(row.columns or {}), **added}), default=str)
-
-    def _csv_lines(self, rows: Iterable[tuple[Raw, Prediction]]) -> Iterator[bytes]:
-        yield (codecs.BOM_UTF8 if self.bom else b"") + _line([*self.columns, *self.added])
-        for row, prediction in rows:
-            own = [_plain((row.columns or {}).get(column)) for column in self.columns]
-            added = ["" if value is None else _plain(value) for value in self._values(prediction)]
-            yield _line([*own, *added])
-
-    def _values(self, prediction: Prediction) -> list[Any]:
-        """Return the values of the added columns; None without a prediction."""
-        shares = prediction.probabilities
-        if prediction.label is None and not shares:
-            return [None] * len(self.added)
-        values: list[Any] = [prediction.label]
-        if self.target in _RANKED:
-            values.append(max(shares.values()))
-        if self.target == "score":
-            return values
-        if self.form == ".jsonl":
-            return [*values, shares or None]
-        return [*values, *([" ".join(map(str, shares.values()))] if self.together else shares.values())]
+def _values(labels: Labels, form: str, prediction: Prediction) -> list[Any]:
+    """Return the values of the added columns, as `predict_file` describes them; None without a prediction."""
+    shares: Any = prediction.probabilities
+    values: list[Any] = [prediction.label]
+    if labels.target in _RANKED:
+        values.append(max(shares.values(), default=None))
+    if labels.target == "score":
+        return values
+    if form == ".jsonl":
+        return [*values, shares or None]
+    if labels.target == "answer":
+        return [*values, " ".join(map(str, shares.values())) or None]
+    return [*values, *(shares.get(name) for name in labels.output_names)]
 
 
 def _free(name: str, columns: list[str]) -> str:
