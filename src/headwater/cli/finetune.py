@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -27,10 +27,9 @@ from headwater.cli.keys import keys_option
 from headwater.errors import UsageError
 
 if TYPE_CHECKING:
-    from headwater.finetuning import FinetuneConfig, ShownExample
+    from headwater.finetuning import ShownExample
 
 KEYS = keys_option("headwater.finetuning:FinetuneConfig")
-_REGRESS = "regress"  # one text to a score: the input of classify
 
 
 def finetune(
@@ -77,15 +76,23 @@ def finetune(
 
     headwater finetune --task classify --train reviews.csv --out sentiment
     """
-    from headwater.config import parse_settings
+    from headwater.config import option_layers, parse_settings
+    from headwater.finetuning import FinetuneConfig
 
+    parsed = parse_settings(settings or [])
     columns = named_columns(column) | {k: v for k, v in (("text", text), ("label", label)) if v is not None}
     several = columns.get("label")
-    if isinstance(several, str) and "," in several and parse_settings(settings or []).get("target") == "labels":
+    if isinstance(several, str) and "," in several and parsed.get("target") == "labels":
         columns["label"] = [name.strip() for name in several.split(",")]
     if out is None and show is None:
         raise UsageError("--out is missing", expected="the folder to write")
-    config = _configuration(task, seed, columns, {"epochs": epochs, "limit": limit, "device": device}, settings)
+    chosen = {"task": "classify", "target": "score"} if task == "regress" else {"task": task}
+    config = FinetuneConfig.build(
+        {**chosen, "recipe": "auto", "seed": seed, "columns": columns},
+        *option_layers({"epochs": epochs, "limit": limit, "device": device}),
+        parsed,
+        source="the command line",
+    )
     for path in filter(None, (train, validation, test)):
         require_file(path)
     base = None if model is None else local_model(model, download)
@@ -93,7 +100,7 @@ def finetune(
         from headwater.finetuning import show_examples
 
         shown = show_examples(config, model=base, train=train, count=show)
-        emit({"examples": [example.to_dict() for example in shown]}, as_json=as_json, text=_examples_text(shown))
+        emit({"examples": [asdict(example) for example in shown]}, as_json=as_json, text=_examples_text(shown))
         return
     from headwater.finetuning import finetune as run
 
@@ -103,22 +110,6 @@ def finetune(
     )
     following = f"headwater predict --model {shlex.quote(str(out))} FILE --out predictions.jsonl"
     emit({"out": str(out), **metrics}, as_json=as_json, text="\n".join([*metrics["summary"], following]))
-
-
-def _configuration(
-    task: str, seed: int, columns: Mapping[str, Any], keys: Mapping[str, Any], settings: list[str] | None
-) -> FinetuneConfig:
-    """Return the defaults of the command, changed by the options and --set."""
-    from headwater.config import option_layers, parse_settings
-    from headwater.finetuning import FinetuneConfig
-
-    chosen = {"task": "classify", "target": "score"} if task == _REGRESS else {"task": task}
-    return FinetuneConfig.build(
-        {**chosen, "recipe": "auto", "seed": seed, "columns": columns},
-        *option_layers(keys),
-        parse_settings(settings or []),
-        source="the command line",
-    )
 
 
 def _examples_text(shown: list[ShownExample]) -> str:

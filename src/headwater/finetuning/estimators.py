@@ -45,7 +45,6 @@ from headwater.finetuning.rows.arrays import (
     checked_weights,
     is_missing,
     require_one_each,
-    training_weights,
 )
 from headwater.finetuning.rows.labels import Labels, learn_labels
 from headwater.finetuning.rows.row import Raw, Target, TaskName, class_name, original_base
@@ -127,7 +126,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
         parts = arrange_rows(config, {"train": ("X", labelled)}, learn)
         base = choose_base(config, parts, progress) if self.base is None else open_base(config, self.base)
-        weights = training_weights(sample_weight, len(rows), parts.train.rows)
+        weights = None if sample_weight is None else checked_weights(sample_weight, len(rows))
         examples = encode(parts, base, config, weights)
         fitted = fit(examples, config, Reporter(progress, on_update=on_update))
         self.fine_tuned_, self.classes_ = fitted.model, classes

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
 
 from headwater import shipped
 from headwater.errors import DataError
@@ -34,10 +33,6 @@ class ShownExample:
     label: Label
     cut: int
     sequences: list[ShownSequence]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
 
 
 def show_examples(

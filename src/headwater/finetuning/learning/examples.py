@@ -123,12 +123,11 @@ def encode(
 ) -> Examples:
     """Divide the rows of a training, and encode each part as its members read it.
 
-    build: makes the task model of gpt1 in place of GPT-1's own. sample_weight: of each row of `parts.train`.
+    build: makes the task model of gpt1 in place of GPT-1's own. sample_weight: of each row by its number.
     Raises UsageError for a metric that the labels do not have.
     """
     config.checked_metric(parts.labels)
     members = config.members(base.config)
-    numbers = {id(row): number for number, row in enumerate(parts.train.rows)}
     parts = parts.divided(config, crossed="gpt1" not in members)
     frame = text_frame(base.tokenizer, base.config, config.task, members)
 
@@ -156,7 +155,7 @@ def encode(
     if parts.split_off and chooses and validation is not None:  # in the end these are learned from, too
         learned = [*train.rows, *validation.rows]
     if sample_weight is not None:
-        sample_weight = sample_weight[[numbers[id(row)] for row in learned]]
+        sample_weight = sample_weight[[row.row - 1 for row in learned]]
     weights = np.ones(len(seen), np.float32)
     weights[: len(learned)] = row_weights(config, seen.targets[: len(learned)], parts.labels, sample_weight)
     notes += truncation("training", train.rows, seen.cut[:count])

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from headwater.errors import DataError
 from headwater.finetuning.learning.config import FinetuneConfig
 from headwater.finetuning.model.batches import CPU_TOKENS, DEVICE_TOKENS, ExampleSampler
 from headwater.finetuning.model.fine_tuned import decide
@@ -140,8 +141,16 @@ def row_weights(
     labels: Labels,
     sample: npt.NDArray[np.float64] | None,
 ) -> Floats:
-    """Return the weight of each training example in the loss, 1 in the mean; sample: the user's own weights."""
+    """Return the weight of each training example in the loss, 1 in the mean; sample: the user's own weights.
+
+    Raises DataError if all of these are 0.
+    """
     weights = np.ones(len(targets)) if sample is None else sample.astype(np.float64)
+    if not weights.any():
+        raise DataError(
+            "every row to train on has the weight 0: the rows with other weights are held out or have no text",
+            repair="Give more rows a weight, or choose another seed",
+        )
     if config.class_weight is not None:
         classes = targets.astype(np.int64)
         counts = np.maximum(np.bincount(classes, minlength=labels.outputs), 1)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
+from pydantic import Field
 
 from headwater import shipped
 from headwater.config import Config
@@ -48,21 +49,10 @@ class TaskDescription(Config):
     task: TaskName
     labels: Labels
     columns: Columns = Columns()
-    weights: dict[MemberName, float]
+    weights: dict[MemberName, float] = Field(min_length=1)
     temperature: float = 1.0
     pooled: Pooled = "mean"
     dropout: float = 0.1
-
-    @classmethod
-    def read(cls, folder: Path) -> TaskDescription:
-        """Return the content of a folder's file; raise FolderError if it is damaged."""
-        path = folder / TASK_FILE
-        described = parse_part(cls, read_json(path), path)
-        if not described.labels.outputs:
-            raise FolderError(f"{path} names no {described.labels.target}", expected="what the outputs mean")
-        if not described.weights:
-            raise FolderError(f"{path} names no member", expected="the weights of the members")
-        return described
 
 
 @dataclass
@@ -214,10 +204,14 @@ class FineTuned:
         """Open a folder that `save` or `headwater finetune` wrote; raise FolderError for any other."""
         if not cls.is_in(folder):
             raise _not_fine_tuned(folder)
-        described = TaskDescription.read(folder)
+        path = folder / TASK_FILE
+        described = parse_part(TaskDescription, read_json(path), path)
+        if not described.labels.outputs:
+            raise FolderError(f"{path} names no {described.labels.target}", expected="what the outputs mean")
         base = load_model(folder, dtype=torch.float32, device=device)  # compares the folder with its manifest
         tokenizer = Tokenizer.load(folder)
         members: dict[MemberName, Tfidf | TaskModel] = {}
+        member: TaskModel
         try:
             heads = read_tensors(folder / HEAD_FILE)
             for name in described.weights:
@@ -227,7 +221,12 @@ class FineTuned:
                 own = base
                 if name == "probe" and (folder / UNCHANGED).is_dir():
                     own = load_model(folder / UNCHANGED, dtype=torch.float32, device=device)
-                member = build_head(name, own, tokenizer, described)
+                outputs, dropout = described.labels.outputs, described.dropout
+                if name == "gpt1":
+                    delimiter = tokenizer.task_tokens.delimiter
+                    member = TaskModel(own, described.task, outputs, dropout=dropout, delimiter=delimiter)
+                else:
+                    member = PooledModel(own, described.task, outputs, pooled=described.pooled, dropout=dropout)
                 prefix = f"{name}."
                 member.head.load_state_dict(
                     {key.removeprefix(prefix): value for key, value in heads.items() if key.startswith(prefix)}
@@ -237,15 +236,6 @@ class FineTuned:
         except (OSError, RuntimeError) as error:
             raise FolderError(f"{folder / HEAD_FILE} is missing or damaged: {error}") from None
         return cls(described, tokenizer, base.eval(), members)
-
-
-def build_head(name: MemberName, base: Model, tokenizer: Tokenizer, described: TaskDescription) -> TaskModel:
-    """Return the base with an untrained head of a member."""
-    outputs, dropout = described.labels.outputs, described.dropout
-    if name == "gpt1":
-        delimiter = tokenizer.task_tokens.delimiter
-        return TaskModel(base, described.task, outputs, dropout=dropout, delimiter=delimiter)
-    return PooledModel(base, described.task, outputs, pooled=described.pooled, dropout=dropout)
 
 
 def decide(labels: Labels, probabilities: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:

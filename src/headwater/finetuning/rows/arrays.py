@@ -11,7 +11,7 @@ from sklearn.utils.validation import column_or_1d
 
 from headwater.errors import DataError, UsageError
 from headwater.finetuning.rows.labels import number_of
-from headwater.finetuning.rows.row import Raw, Target, class_name
+from headwater.finetuning.rows.row import Target, class_name
 
 # What each kind of label is, in words and as a test.
 _FITTING: dict[Target, tuple[str, Callable[[Any], bool]]] = {
@@ -126,17 +126,4 @@ def checked_weights(sample_weight: Any, count: int) -> npt.NDArray[np.float64]:
         )
     if not weights.any():
         raise DataError("all weights in sample_weight are zero", expected="a weight above 0")
-    return weights
-
-
-def training_weights(sample_weight: Any, count: int, rows: list[Raw]) -> npt.NDArray[np.float64] | None:
-    """Return the weights of the rows to train on; None without weights."""
-    if sample_weight is None:
-        return None
-    weights = checked_weights(sample_weight, count)[[row.row - 1 for row in rows]]
-    if not weights.any():
-        raise DataError(
-            "every row to train on has the weight 0: the rows with other weights are held out or have no text",
-            repair="Give more rows a weight, or choose another seed",
-        )
     return weights
