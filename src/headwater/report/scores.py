@@ -142,8 +142,6 @@ def read_fine_tuned(models: Sequence[tuple[Path, Manifest]]) -> list[tuple[str, 
     tables: dict[tuple[str, ...], tuple[str, list[ScoreRow]]] = {}
     for path, manifest in models:
         metrics = read_json(path / "metrics.json")
-        if "value" not in metrics:  # all its rows were trained on
-            continue
         train = next((entry for entry in manifest.inputs if entry.role == "train"), None)
         task, metric = _task_name(metrics), str(metrics["metric"])
         measured, identity = _validation_rows(path, manifest, metrics)
