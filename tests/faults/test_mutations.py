@@ -381,9 +381,8 @@ def test_files_that_are_not_tables_are_named(
     import pyarrow
     import pyarrow.parquet
 
-    from headwater.finetuning.rows.columns import Columns
     from headwater.finetuning.rows.labels import learn_labels
-    from headwater.finetuning.rows.read import read_table
+    from headwater.finetuning.rows.read import Columns, read_table
 
     def read(path: Path) -> Any:
         rows = list(read_table(path, "classify", Columns())[1])

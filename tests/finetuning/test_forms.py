@@ -11,8 +11,7 @@ import numpy as np
 
 from headwater.corpus import build_corpus, load_recipe, read_documents
 from headwater.finetuning import Classifier, FinetuneConfig, FineTuned, explain, finetune, predict_file
-from headwater.finetuning.rows.columns import Columns
-from headwater.finetuning.rows.read import read_table
+from headwater.finetuning.rows.read import Columns, read_table
 
 TEXTS = [f"{word} 영화 {number}" for number in range(8) for word in ("멋진", "지루한")]
 LABELS = ["긍정", "부정"] * 8

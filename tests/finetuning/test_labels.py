@@ -13,8 +13,7 @@ import pytest
 import headwater as hw
 from headwater.errors import MismatchError
 from headwater.finetuning import FinetuneConfig, FineTuned, Raw, arrange_rows, finetune, predict_file
-from headwater.finetuning.rows.columns import Columns
-from headwater.finetuning.rows.read import read_table
+from headwater.finetuning.rows.read import Columns, read_table
 from headwater.finetuning.rows.row import label_set
 
 

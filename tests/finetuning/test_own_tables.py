@@ -14,9 +14,8 @@ import pytest
 
 from headwater.errors import DataError, UsageError
 from headwater.finetuning import Labels, Raw, TaskName
-from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import learn_labels
-from headwater.finetuning.rows.read import read_table
+from headwater.finetuning.rows.read import Columns, read_table
 from headwater.finetuning.rows.row import Usable, usable
 from headwater.finetuning.rows.split import also_trained_on, copies_of, describe, keys_of, split
 from headwater.reading import open_table

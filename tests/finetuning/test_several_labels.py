@@ -25,9 +25,8 @@ from headwater.finetuning.model.batches import collate
 from headwater.finetuning.model.heads import class_loss
 from headwater.finetuning.model.inputs import encode
 from headwater.finetuning.rows.arrays import as_label_sets
-from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import learn_labels
-from headwater.finetuning.rows.read import read_table
+from headwater.finetuning.rows.read import Columns, read_table
 from headwater.serve import ServeConfig
 from headwater.serve.api import create_app
 from headwater.serve.opening import open_models

@@ -149,9 +149,8 @@ def html(data: bytes) -> None:
 def tables(data: bytes) -> None:
     """Tables of labelled rows, and text of a user's own: CSV, TSV, JSON Lines, plain."""
     from headwater.corpus.sources.text import read_text_file
-    from headwater.finetuning.rows.columns import Columns
     from headwater.finetuning.rows.labels import learn_labels
-    from headwater.finetuning.rows.read import read_table
+    from headwater.finetuning.rows.read import Columns, read_table
 
     with folder() as place:
         for ending in ("csv", "tsv", "jsonl"):

@@ -86,8 +86,7 @@ def test_a_column_whose_name_is_a_number_is_that_column(tmp_path: Path) -> None:
 
 
 def test_ten_thousand_columns_are_read_or_named_shortly(tmp_path: Path) -> None:
-    from headwater.finetuning.rows.columns import Columns
-    from headwater.finetuning.rows.read import read_table
+    from headwater.finetuning.rows.read import Columns, read_table
 
     file = tmp_path / "t.csv"
     names = [f"c{number}" for number in range(10_000)]

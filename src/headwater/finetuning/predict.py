@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 from headwater.device import choose_device
 from headwater.display import counted
 from headwater.errors import UsageError
-from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import Labels, listed, number_of
-from headwater.finetuning.rows.read import Unread, read_table
+from headwater.finetuning.rows.read import Columns, Unread, read_table
 from headwater.finetuning.rows.row import Raw, class_name, label_set
 from headwater.reading import text_encoding
 from headwater.storage import INTERACTIVE, Progress, new_file, require_absent, to_json

@@ -16,8 +16,8 @@ from pydantic import Field, field_validator, model_validator
 
 from headwater.config import MOST_ROWS
 from headwater.errors import UsageError
-from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import Labels
+from headwater.finetuning.rows.read import Columns
 from headwater.finetuning.rows.row import MemberName, MetricName, Target, TaskName
 from headwater.model import Faithful, ModelConfig
 from headwater.reading import text_encoding

@@ -13,9 +13,8 @@ import numpy.typing as npt
 from headwater.display import counted
 from headwater.errors import DataError
 from headwater.finetuning.learning.config import POLICY, FinetuneConfig
-from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import Labels, learn_labels
-from headwater.finetuning.rows.read import Unread, read_table
+from headwater.finetuning.rows.read import Columns, Unread, read_table
 from headwater.finetuning.rows.row import Raw, usable
 from headwater.finetuning.rows.split import also_trained_on, copies_of, describe, folds, keys_of, split
 from headwater.storage import Progress

@@ -26,8 +26,8 @@ from headwater.finetuning.model.heads import Pooled, PooledModel, TaskModel, tex
 from headwater.finetuning.model.inputs import Encoded, encode
 from headwater.finetuning.model.mixture import expected_score, pool
 from headwater.finetuning.model.tfidf import Tfidf
-from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import Labels
+from headwater.finetuning.rows.read import Columns
 from headwater.finetuning.rows.row import MemberName, Raw, TaskName, original_base
 from headwater.model import load_model, read_tensors, save_model
 from headwater.reading import read_json
