@@ -2,12 +2,13 @@
 
     python tests/gpu/run.py                        # with the torch of this Python; headwater need not be installed
     python tests/gpu/run.py --out results --minutes 10
-    python tests/gpu/run.py --only generate        # steps whose names contain the word
+    python tests/gpu/run.py --only generation      # steps whose names contain the word
+    python tests/gpu/run.py --device cpu           # tiny models: tries the script itself where there is no GPU
 
-Each test runs in a process of its own, so that one failure does not end the rest; then come pre-training,
-generation and prefill beside transformers, fine-tuning at the defaults, and scoring. A row of OUT/rows.jsonl is
-written when its step ends. A second call does what the first one left: rows of the same sources are kept, and
-those that failed are repeated with --again. What was skipped, and why, is a row too.
+Each test runs in a process of its own, so that one failure does not end the rest. Then come pre-training,
+generation, prefill and fine-tuning next to transformers, and scoring. A row of OUT/rows.jsonl is written when its
+step ends. A second call does what the first one left: rows of the same sources are kept, and those that failed are
+repeated with --again. What was skipped, and why, is a row too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,11 +36,12 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Step:
-    """A command, and how its output becomes the figures of a row; a test has none."""
+    """A command, and whether the last line of its output is the figures of a row; or why it is skipped."""
 
     name: str
-    command: tuple[str, ...]
-    figures: Callable[[str], Row] | None = None
+    command: tuple[str, ...] = ()
+    measures: bool = False
+    skipped: str = ""
 
 
 def main() -> None:
@@ -50,19 +52,23 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="repeat steps that failed")
     parser.add_argument("--tests-at-once", type=int, default=3)
     parser.add_argument("--nanogpt", default=os.environ.get("NANOGPT", ""), help="folder of a nanoGPT checkout")
-    parser.add_argument("--device", default="cuda", help=argparse.SUPPRESS)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
         name, preset = options.measure
-        print(json.dumps(MEASURES[name](options.device, preset)))
+        try:
+            print(json.dumps(MEASURES[name](options.device, preset)))
+        except ImportError as error:  # of the peer
+            print(f"SKIPPED {error}")
         return
-    require_gpu()
-    steps = [*tests(), *measurements(options.nanogpt)]
+    if options.device == "cuda":
+        require_gpu()
+    steps = [*tests(), *measurements(options.nanogpt, options.device)]
     left = do([s for s in steps if options.only in s.name], options)
     show(read_rows(options.out))
     if left:
-        print(f"{left} steps are left: run the same command again")
+        print(f"{len(left)} steps are left: run the same command again. They are: {'; '.join(left)}")
 
 
 def require_gpu() -> None:
@@ -94,37 +100,34 @@ def tests() -> list[Step]:
     return [Step(name.rpartition("/")[2], (*pytest, name)) for name in names]
 
 
-def measurements(nanogpt: str) -> list[Step]:
-    """Return the steps that measure: each is repeated by its command alone."""
+def measurements(nanogpt: str, device: str = "cuda") -> list[Step]:
+    """Return the steps that measure: each is repeated by its command alone. On a CPU the models are tiny."""
+    preset, case = ("gpt2-pico", "midi-4k") if device == "cpu" else ("gpt2-small", "gpt2-small")
+    rounds, tokens = ("3", []) if device == "cuda" else ("1", ["--prompt", "8", "--new", "8", "--long", "16"])
     steps = []
     for precision in ("bf16", "fp32"):
-        command = ["benchmarks/pretrain.py", "--device", "cuda", "--case", "gpt2-small", "--precision", precision]
-        command += ["--rounds", "1", "--json", *(["--nanogpt", nanogpt] if nanogpt else [])]
-        steps.append(Step(f"pre-training {precision}", (sys.executable, *command), last_json))
+        command = ["benchmarks/pretrain.py", "--device", device, "--case", case, "--precision", precision]
+        command += ["--rounds", "1", "--json", *(["--updates", "1"] if device == "cpu" else [])]
+        name = f"pre-training {precision}"
+        if nanogpt:
+            steps.append(measurement(f"{name} next to nanoGPT", *command, "--nanogpt", nanogpt))
+        else:
+            steps.append(measurement(name, *command))
+            steps.append(Step(f"{name} next to nanoGPT", skipped="no checkout is named: --nanogpt FOLDER"))
     for precision in ("bf16", "fp32"):
-        for batch in (1, 8, 64):  # and prefill
-            command = [
-                "benchmarks/generate.py",
-                "--device",
-                "cuda",
-                "--batches",
-                str(batch),
-                "--rounds",
-                "3",
-                "--json",
-            ]
-            sides = ["--sides", f"headwater:{precision}", f"transformers:{precision}"]
-            name = f"generation {precision}, {batch} texts"
-            steps.append(Step(name, (sys.executable, *command, *sides), last_json))
-    for name, preset in (("fine-tuning", "gpt2-small"), ("scoring", "gpt2-small")):
-        command = ["tests/gpu/run.py", "--measure", name, preset]
-        steps.append(Step(f"{name} at the defaults", (sys.executable, *command), last_json))
+        for batch in ("1", "8", "64"):  # and prefill
+            command = ["benchmarks/generate.py", "--device", device, "--preset", preset, "--batches", batch]
+            command += ["--rounds", rounds, *tokens, "--json"]
+            command += ["--sides", f"headwater:{precision}", f"transformers:{precision}"]
+            steps.append(measurement(f"generation {precision}, {batch} texts", *command))
+    for name in MEASURES:
+        steps.append(measurement(name, "tests/gpu/run.py", "--device", device, "--measure", name, preset))
     return steps
 
 
-def last_json(output: str) -> Row:
-    """Return the JSON object in the last line."""
-    return dict(json.loads(output.strip().splitlines()[-1]))
+def measurement(name: str, *command: str) -> Step:
+    """Return the step that measures with a script of this checkout."""
+    return Step(name, (sys.executable, *command), measures=True)
 
 
 def environment() -> dict[str, str]:
@@ -133,11 +136,15 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, folders)), "HF_HUB_OFFLINE": "1"}
 
 
-def do(steps: Sequence[Step], options: argparse.Namespace) -> int:
-    """Do the steps that have no row yet; return how many are left for another call. Tests run side by side."""
+def do(steps: Sequence[Step], options: argparse.Namespace) -> list[str]:
+    """Do the steps that have no row yet, and measurements that were skipped; return the names of those left.
+
+    Tests run side by side.
+    """
     options.out.mkdir(parents=True, exist_ok=True)
     done = {row["step"]: row["state"] for row in read_rows(options.out)}
-    due = [s for s in steps if s.name not in done or (options.again and done[s.name] == "failed")]
+    repeated = {"failed"} if options.again else set()
+    due = [s for s in steps if done.get(s.name) in repeated | {None, "skipped" if s.measures else None}]
     end = time.monotonic() + 60 * options.minutes
 
     def run(step: Step) -> bool:
@@ -149,16 +156,20 @@ def do(steps: Sequence[Step], options: argparse.Namespace) -> int:
         print(f"{row['state']:9}{row['seconds']:6.0f} s  {step.name}", flush=True)
         return True
 
+    due.sort(key=lambda step: step.measures)
+    tests = [step for step in due if not step.measures]
     with ThreadPoolExecutor(options.tests_at_once) as pool:
-        results = list(pool.map(run, [step for step in due if step.figures is None]))
-    results += [run(step) for step in due if step.figures is not None]
-    return results.count(False)
+        results = list(pool.map(run, tests))
+    results += [run(step) for step in due[len(tests) :]]
+    return [step.name for step, was_done in zip(due, results, strict=True) if not was_done]
 
 
 def result_of(step: Step, seconds: float = SECONDS) -> Row:
     """Run a step; return its row: passed, measured, skipped (with the reason) or failed (with its last output)."""
     started = time.monotonic()
     row: Row = {"step": step.name, "state": "failed", "seconds": 0.0, "sources": sources()}
+    if step.skipped:
+        return row | {"state": "skipped", "reason": step.skipped}
     try:
         ended = subprocess.run(
             step.command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=seconds
@@ -166,10 +177,10 @@ def result_of(step: Step, seconds: float = SECONDS) -> Row:
         output = ended.stdout + ended.stderr
         if ended.returncode:
             row["output"] = output[-TAIL:]
-        elif step.figures is not None:
-            row |= {"state": "measured", **step.figures(ended.stdout)}
-        elif reason := next((line for line in output.splitlines() if line.startswith("SKIPPED")), ""):
+        elif reason := next((line for line in ended.stdout.splitlines() if line.startswith("SKIPPED")), ""):
             row |= {"state": "skipped", "reason": reason}
+        elif step.measures:
+            row |= {"state": "measured", **json.loads(ended.stdout.strip().splitlines()[-1])}
         else:
             row["state"] = "passed"
     except subprocess.TimeoutExpired:
@@ -229,23 +240,52 @@ def write_base(folder: Path, preset_name: str) -> None:
 
 def text_of(row: int, words: int) -> str:
     """Return one of many texts of so many words."""
-    return " ".join(WORDS[(row * 7 + place * (3 + row % 5)) % len(WORDS)] for place in range(words))
+    return " ".join(WORDS[(row * 7 + position * (3 + row % 5)) % len(WORDS)] for position in range(words))
+
+
+ROWS = 2_000  # of 20 words, for fine-tuning
 
 
 def measure_fine_tuning(device: str, preset_name: str) -> Row:
-    """Return the seconds of `headwater finetune` at its defaults, on 2,000 rows of 20 words."""
+    """Return the seconds of `headwater finetune` at its defaults."""
     from headwater.cli.main import main as headwater
 
     with TemporaryDirectory() as temporary:
         base, table, out = (Path(temporary) / name for name in ("base", "train.csv", "out"))
         write_base(base, preset_name)
-        rows = (f"{text_of(row, 20)},{'ab'[row % 2]}\n" for row in range(2_000))
+        rows = (f"{text_of(row, 20)},{'ab'[row % 2]}\n" for row in range(ROWS))
         table.write_text("text,label\n" + "".join(rows), encoding="utf-8")
         started = time.perf_counter()
         command = ["finetune", "--task", "classify", "--model", str(base), "--train", str(table)]
         if status := headwater([*command, "--out", str(out), "--device", device]):
             raise SystemExit(status)
-        return {"seconds_of_training": time.perf_counter() - started, "rows": 2_000} | machine(device)
+        return {"seconds_of_training": time.perf_counter() - started, "rows": ROWS} | machine(device)
+
+
+def measure_trainer(device: str, preset_name: str) -> Row:
+    """Return the seconds of transformers' Trainer on the same base and rows: three epochs in batches of 32."""
+    from transformers import (
+        AutoModelForSequenceClassification,
+        AutoTokenizer,
+        DataCollatorWithPadding,
+        Trainer,
+        TrainingArguments,
+    )
+
+    with TemporaryDirectory() as temporary:
+        base = Path(temporary) / "base"
+        write_base(base, preset_name)
+        started = time.perf_counter()
+        tokenizer = AutoTokenizer.from_pretrained(base)
+        tokenizer.pad_token = tokenizer.eos_token
+        model = AutoModelForSequenceClassification.from_pretrained(base, pad_token_id=tokenizer.pad_token_id)
+        rows = [{"label": row % 2, **tokenizer(text_of(row, 20))} for row in range(ROWS)]
+        plan = {"num_train_epochs": 3, "per_device_train_batch_size": 32, "bf16": device == "cuda"}
+        quiet = {"report_to": "none", "save_strategy": "no", "disable_tqdm": True, "use_cpu": device == "cpu"}
+        arguments = TrainingArguments(str(Path(temporary) / "out"), **plan, **quiet)
+        collate = DataCollatorWithPadding(tokenizer)
+        Trainer(model, arguments, train_dataset=rows, data_collator=collate).train()
+        return {"seconds_of_training": time.perf_counter() - started, "rows": ROWS} | machine(device)
 
 
 def measure_scoring(device: str, preset_name: str) -> Row:
@@ -271,7 +311,11 @@ def machine(device: str) -> Row:
     return {"device": name, "torch": torch.__version__}
 
 
-MEASURES = {"fine-tuning": measure_fine_tuning, "scoring": measure_scoring}
+MEASURES = {
+    "fine-tuning at the defaults": measure_fine_tuning,
+    "fine-tuning with transformers' Trainer": measure_trainer,
+    "scoring": measure_scoring,
+}
 
 if __name__ == "__main__":
     main()
