@@ -19,30 +19,23 @@ def folder_lock(folder: Path) -> Iterator[None]:
     Raises FolderError if a running process holds the lock. On a file system without locks, the existence of a file
     is the lock.
     """
-    lock: BaseFileLock = FileLock(folder / ".lock", timeout=0)
-    unless = ""
+    soft = SoftFileLock(folder / ".lock.claim", timeout=0)
+    lock: BaseFileLock
     with storage_errors(folder / ".lock"):
-        try:
-            acquired = _acquire(lock)
-        except OSError:  # the file system has no locks, or the folder cannot be written
-            lock = SoftFileLock(folder / ".lock.claim", timeout=0)
-            acquired = _acquire(lock)
-            unless = f". The file system has no locks: if that process has ended, remove {lock.lock_file}"
-    if not acquired:
-        raise FolderError(
-            f"{final_path(folder)} is in use by a running process",
-            repair=f"Wait for it, stop it, or choose another --out{unless}",
-        )
+        for lock in (FileLock(folder / ".lock", timeout=0), soft):
+            try:
+                lock.acquire()
+                break
+            except Timeout:
+                unless = ". The file system has no locks: if that process has ended, remove " + soft.lock_file
+                raise FolderError(
+                    f"{final_path(folder)} is in use by a running process",
+                    repair=f"Wait for it, stop it, or choose another --out{unless if lock is soft else ''}",
+                ) from None
+            except OSError:  # the file system has no locks, or the folder cannot be written
+                if lock is soft:
+                    raise
     try:
         yield
     finally:
         lock.release()
-
-
-def _acquire(lock: BaseFileLock) -> bool:
-    """Return whether the lock was free, and now is this process's."""
-    try:
-        lock.acquire()
-    except Timeout:
-        return False
-    return True
