@@ -21,7 +21,7 @@ from headwater.finetuning.rows.labels import Labels, listed, number_of
 from headwater.finetuning.rows.read import Columns, Unread, read_table
 from headwater.finetuning.rows.row import Raw, class_name, label_set
 from headwater.reading import text_encoding
-from headwater.storage import INTERACTIVE, Progress, new_file, require_absent, to_json
+from headwater.storage import INTERACTIVE, Progress, atomic_write, require_absent, storage_errors, to_json
 
 if TYPE_CHECKING:
     from headwater.finetuning.model.fine_tuned import FineTuned, Prediction
@@ -99,7 +99,9 @@ def predict_file(
             progress.note(f"{file} has a column {wanted!r}, which stays: the new one is {name!r}")
     tally = _Tally(labels, threshold, read.unread)
     progress.start("Predicting", unit="rows")
-    with new_file(out) as handle:
+    with storage_errors(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(out) as handle:
         rows, again = tee(map(Raw.composed, read.rows))
         pairs = zip(again, fine_tuned.predict(rows), strict=True)
         predicted = (tally.add(*pair, progress) for pair in pairs)

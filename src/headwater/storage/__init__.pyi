@@ -1,7 +1,6 @@
 from .files import (
     atomic_path,
     atomic_write,
-    new_file,
     require_absent,
     save_array,
     storage_errors,
@@ -52,7 +51,6 @@ __all__ = [
     "identity_of",
     "is_url",
     "lineage",
-    "new_file",
     "open_folder",
     "read_manifest",
     "require_absent",

@@ -48,14 +48,23 @@ def storage_errors(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except OSError as error:
-        raise storage_error(path, error) from error
     except Exception as error:
-        number = _RUST_OS_ERROR.search(str(error))
-        if number is None:
-            raise
-        code = int(number[1] or number[2])
-        raise storage_error(path, OSError(code, os.strerror(code))) from error
+        if not isinstance(error, OSError):
+            number = _RUST_OS_ERROR.search(str(error))
+            if number is None:
+                raise
+            code = int(number[1] or number[2])
+            error = OSError(code, os.strerror(code))
+        out = final_path(path)
+        if error.errno in _FULL:
+            raise StorageError(
+                f"no space is left to write {out}",
+                repair="Free some space, or choose another --out, and run the same command again: "
+                "what is complete is kept",
+            ) from error
+        raise StorageError(
+            f"{out} cannot be written: {error.strerror or error}", repair="Choose another output path"
+        ) from error
 
 
 def final_path(path: Path) -> Path:
@@ -64,20 +73,6 @@ def final_path(path: Path) -> Path:
         if temporary := _TEMPORARY.fullmatch(folder.name):
             return folder.with_name(temporary[1])
     return path
-
-
-def storage_error(path: Path, error: OSError) -> StorageError:
-    """Return the StorageError that explains an OSError at `path`."""
-    path = final_path(path)
-    if error.errno in _FULL:
-        return StorageError(
-            f"no space is left to write {path}",
-            repair="Free some space, or choose another --out, and run the same command again: "
-            "what is complete is kept",
-        )
-    return StorageError(
-        f"{path} cannot be written: {error.strerror or error}", repair="Choose another output path"
-    )
 
 
 @contextmanager
@@ -96,16 +91,6 @@ def require_absent(path: Path) -> None:
         raise FolderError(
             f"{path} exists", repair=f"Choose another --out, or remove it first: rm {shlex.quote(str(path))}"
         )
-
-
-@contextmanager
-def new_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open a binary file as `atomic_write` does, in a folder that is made; raise FolderError if it exists."""
-    require_absent(path)
-    with storage_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as handle:
-        yield handle
 
 
 @contextmanager
@@ -276,7 +261,7 @@ def flush(path: Path, *, deep: bool = True) -> None:
             os.close(descriptor)
     except OSError as error:
         if not is_folder or error.errno not in _NO_FOLDER_FLUSH:
-            raise storage_error(path, error) from error
+            raise
 
 
 def require_renames(path: Path) -> None:
