@@ -125,9 +125,7 @@ def evaluate(
         raise _nothing_scored(skipped, tasks, folders)
     stage = _stage(out, config, chosen, limit, model, overlap, located.values())
     if stage.is_complete(progress):
-        complete = Results.read(out)
-        _note_failures(complete, out, progress)
-        return complete
+        return Results.read(out)
     answers = AnswerFile(out.with_name(f".{out.name}.answers"), identity_of(model)[1], config.precision)
     runner = RequestRunner(load(model, precision=config.precision, device=device), config, answers)
     training = None
@@ -146,16 +144,7 @@ def evaluate(
         write_json(work / FILE, summary.to_dict())
     if not failed:
         answers.remove()
-    _note_failures(summary, out, progress)
     return summary
-
-
-def _note_failures(results: Results, out: Path, progress: Progress) -> None:
-    """Say which protocols failed although their files are there, and what scores them again."""
-    if failed := [skipped.protocol for skipped in results.skipped if skipped.failed]:
-        progress.note(
-            f"{', '.join(failed)} failed. After the repair, remove {out} and evaluate again: the answers are saved"
-        )
 
 
 def _stage(
