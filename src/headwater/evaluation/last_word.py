@@ -43,7 +43,7 @@ class LastWord(Task):
         request = word_after_passage(example, encoder)
         if self.protocol.endswith(".last-token"):
             ids = request.context + request.continuation
-            request = encoder.cut(ids, len(ids) - 1)
+            request = ContinuationRequest(ids[:-1], ids[-1:])
         return [request]
 
     def score(self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder) -> dict[str, Any]:

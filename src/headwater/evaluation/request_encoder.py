@@ -38,11 +38,6 @@ class RequestEncoder:
                 expected=f"1 ≤ stride ≤ window ≤ {context}",
             )
 
-    @property
-    def start(self) -> int | None:
-        """The token before a text: `<|endoftext|>`; None with GPT-1's tokenizer."""
-        return self.tokenizer.start_of_text
-
     def encode(self, text: str) -> tuple[int, ...]:
         """Return the ids of a text by itself."""
         return tuple(self.tokenizer.encode(text, None))
@@ -71,10 +66,6 @@ class RequestEncoder:
     def after_start(self, ids: Sequence[int]) -> ContinuationRequest:
         """Return a text to score from its first token; with GPT-1's tokenizer from its second."""
         return self._checked(*after_start(self.tokenizer, list(ids)))
-
-    def cut(self, ids: Sequence[int], border: int) -> ContinuationRequest:
-        """Return ids to score from `border` on."""
-        return self._checked(ids[:border], ids[border:])
 
     def windows(self, ids: Sequence[int]) -> list[ContinuationRequest]:
         """Return windows that score every token of a text once (with GPT-1's tokenizer all but the first).

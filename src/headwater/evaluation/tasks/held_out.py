@@ -153,7 +153,7 @@ class HeldOut(Task):
     def score(self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder) -> dict[str, Any]:
         """Return bits and bytes of one document."""
         nats = -math.fsum(answer.total for answer in answers if isinstance(answer, Scored))
-        if encoder.start is None:
+        if encoder.tokenizer.start_of_text is None:
             nats += math.log(encoder.tokenizer.vocabulary_size)
         count = len(example.content["ids"])
         return {"bits": nats / math.log(2), "bytes": example.content["bytes"], "tokens": count}
