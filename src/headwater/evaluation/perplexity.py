@@ -105,13 +105,12 @@ class Perplexity(Task):
         assert isinstance(answer, Scored)
         return {"nats": -answer.total, "tokens": len(answer.log_probabilities), "units": example.content["units"]}
 
-    def digest(self, files: Mapping[str, Path]) -> str:
-        """Return the SHA-256 of the part of the file that is scored."""
-        return hashlib.sha256(self._bytes(files["test"])).hexdigest()
-
-    def size(self, examples: Sequence[Example]) -> int:
-        """Return the number of the text's units."""
-        return round(sum(example.content["units"] for example in examples))
+    def is_published_set(self, files: Mapping[str, Path], examples: Sequence[Example]) -> bool:
+        """Return whether the part of the file that is scored, or the number of its units, is the published one."""
+        known, units = self.published_set, round(sum(example.content["units"] for example in examples))
+        if "sha256" in known:
+            return hashlib.sha256(self._bytes(files["test"])).hexdigest() == known["sha256"]
+        return units == known.get("size", units)
 
     def scored_texts(self, files: Mapping[str, Path], examples: Sequence[Example]) -> Iterable[str]:
         """Return the whole text; that of an example is what its tokens spell."""
