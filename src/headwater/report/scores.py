@@ -82,8 +82,8 @@ def read_scores(content: Mapping[str, Any], model: str) -> tuple[list[Bar], list
 def _held_out_bars(entry: Mapping[str, Any], model: str, origin: str) -> Iterator[Bar]:
     """Yield the bars of a model and of its yardsticks; `origin` is what the model was trained on, if it ships."""
     details, count = entry["details"], entry["count"]
-    tokens, documents, size = details.get("tokens"), details.get("documents", 0), details.get("bytes")
-    part = f"{count:,} of {documents:,} held-out documents" if documents > count else ""
+    tokens, size = details.get("tokens"), details.get("bytes")
+    part = f"{count:,} of {details['available']:,} held-out documents" if "available" in details else ""
     note = "; ".join(filter(None, (origin, f"{tokens:,} held-out tokens" if tokens else "", part)))
     text = f"{counted(count, 'document')}, {size:,} bytes" if size else ""
     text += _lost(details)

@@ -25,7 +25,7 @@ from headwater.evaluation.figures import Figure
 from headwater.evaluation.protocols import Answer, Example, Metric, Scored, Task
 from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
 from headwater.pretraining import check_ids, shard_paths
-from headwater.storage import Progress, open_folder
+from headwater.storage import Progress, read_manifest
 from headwater.tokenizer import LostText, Tokenizer
 
 Part = Literal["train", "validation"]
@@ -50,9 +50,9 @@ class Alphabet:
 def document_ids(tokens: Path, part: Part) -> list[NDArray[np.unsignedinteger]]:
     """Return the ids of each document of a part with its end of text; a single shard is memory-mapped.
 
-    Raises FolderError for another folder, DataError for an id beyond the vocabulary.
+    Raises DataError for an id beyond the vocabulary.
     """
-    manifest, shards = open_folder(tokens, "tokens"), []
+    manifest, shards = read_manifest(tokens, "tokens"), []
     for path in shard_paths(tokens, manifest, part):
         shards.append(np.load(path, mmap_mode="r"))
         check_ids(shards[-1], int(manifest.config["vocabulary_size"]), path)
@@ -68,8 +68,8 @@ def read_text(tokens: Path, part: Part, alphabet: Alphabet, size: int) -> bytes:
 
     Raises DataError for an id beyond the vocabulary.
     """
-    manifest, text = open_folder(tokens, "tokens"), []
-    share = min(1.0, size / max(1, counts_of(tokens, part)["bytes"]))
+    manifest, text = read_manifest(tokens, "tokens"), []
+    share = min(1.0, size / max(1, manifest.config["counts"][part]["bytes"]))
     for path in shard_paths(tokens, manifest, part):
         shard = np.load(path, mmap_mode="r")
         count = max(1, len(shard) // _PIECE_TOKENS)
@@ -80,12 +80,6 @@ def read_text(tokens: Path, part: Part, alphabet: Alphabet, size: int) -> bytes:
             check_ids(ids, int(manifest.config["vocabulary_size"]), path, start)
             text.append(alphabet.decode(ids))
     return b"".join(text)[:size]
-
-
-def counts_of(tokens: Path, part: Part) -> dict[str, int]:
-    """Return the numbers of tokens, documents and UTF-8 bytes of the text that was packed into a part."""
-    counts: dict[str, int] = open_folder(tokens, "tokens").config["counts"][part]
-    return counts
 
 
 class Documents(Sequence[Example]):
@@ -99,7 +93,8 @@ class Documents(Sequence[Example]):
             for ids in self._ids
         ]
         # Kind gpt1 loses spaces and case; the bytes are those of the packed text.
-        self._scale = counts_of(tokens, "validation")["bytes"] / sum(self._sizes)
+        counts = read_manifest(tokens).config["counts"]["validation"]
+        self._scale = counts["bytes"] / sum(self._sizes)
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -169,13 +164,12 @@ class HeldOut(Task):
     def details(
         self, files: Mapping[str, Path], examples: Sequence[Example], config: EvaluateConfig, progress: Progress
     ) -> dict[str, Any]:
-        """Return the number of documents with a token, and the yardsticks on those that were scored."""
+        """Return the shares of the packed text that the tokenizer loses, and the yardsticks on the scored text."""
         tokens = files["tokens"]
-        counts = counts_of(tokens, "validation")
-        details: dict[str, Any] = {"documents": len(document_ids(tokens, "validation"))}
+        counts = read_manifest(tokens).config["counts"]
         kinds = ("characters", "lost capitals", "lost white space", "lost other")
-        if shares := LostText(*(counts.get(kind, 0) for kind in kinds)).shares():
-            details["lost text"] = shares
+        lost = LostText(*(counts["validation"].get(kind, 0) for kind in kinds)).shares()
+        details: dict[str, Any] = {"lost text": lost} if lost else {}
         limit = config.yardstick_bytes
         if limit == 0:
             return details
@@ -188,7 +182,7 @@ class HeldOut(Task):
         divisor = round(sum(example.content["bytes"] for example in examples))
         baselines = yardsticks(counted, packed, held_out, divisor, progress)
         return details | {
-            "training text bytes": counts_of(tokens, "train")["bytes"],
+            "training text bytes": counts["train"]["bytes"],
             "yardsticks": [asdict(yardstick) for yardstick in baselines],
         }
 
