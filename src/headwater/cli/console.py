@@ -143,11 +143,15 @@ def warn_if_shadowed(model: str | Path) -> None:
 
 
 def local_model(model: str | Path, download: bool) -> Path:
-    """Return what `shipped.replace_hub_name` returns; warn if a local folder has the name of a shipped model."""
+    """Return a path or a shipped model unchanged, and a hub name as the folder of its files.
+
+    Raises FolderError if it does not exist; warns if a local folder has the name of a shipped model.
+    """
     from headwater import shipped
 
     warn_if_shadowed(model)
-    return shipped.replace_hub_name(model, download=download)
+    folder = shipped.resolve(str(model), download=download)
+    return folder if shipped.is_hub_name(str(model)) else Path(model)
 
 
 def fetch_tokenizer(name: str | None, download: bool) -> None:

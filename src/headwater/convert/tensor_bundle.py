@@ -84,10 +84,10 @@ class TensorBundle:
         if len(content) < _FOOTER or struct.unpack("<Q", content[-8:])[0] != _MAGIC:
             raise _damaged(self._index, "its end is not that of an index")
         try:
-            _, index = _handles(content[-_FOOTER:-8], 2)  # the first is an unused block's
+            (_, _, *index), _ = _varints(content, len(content) - _FOOTER, 4)  # the first two are an unused block's
             read = 0
             for _, handle in _block_entries(self._block(content, *index)):
-                offset, size = _handles(handle, 1)[0]
+                (offset, size), _ = _varints(handle, 0, 2)
                 read += size
                 if read > len(content):
                     raise IndexError  # an endless loop over the same block
@@ -118,36 +118,28 @@ def _block_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     end = len(block) - 4 - 4 * restarts
     key, position = b"", 0
     while position < end:
-        shared, position = _varint(block, position)
-        fresh, position = _varint(block, position)
-        size, position = _varint(block, position)
+        (shared, fresh, size), position = _varints(block, position, 3)
         key = key[:shared] + block[position : position + fresh]
         position += fresh
         yield key, block[position : position + size]
         position += size
 
 
-def _handles(data: bytes, count: int) -> list[tuple[int, int]]:
-    handles, position = [], 0
-    for _ in range(count):
-        offset, position = _varint(data, position)
-        size, position = _varint(data, position)
-        handles.append((offset, size))
-    return handles
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Return a number of 7 bits per byte, lowest first, and the position after it."""
+def _varints(data: bytes, position: int, count: int) -> tuple[list[int], int]:
+    """Return numbers of 7 bits per byte, lowest first, and the position after them."""
+    numbers: list[int] = []
     value = shift = 0
-    while True:
+    while len(numbers) < count:
         byte = data[position]
         position += 1
         value |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
-            return value, position
-        if shift > 63:
+            numbers.append(value)
+            value = shift = 0
+        elif shift > 63:
             raise IndexError
+    return numbers, position
 
 
 def _fields(message: Any, path: Path) -> dict[int, list[Any]]:
@@ -158,15 +150,15 @@ def _fields(message: Any, path: Path) -> dict[int, list[Any]]:
     position = 0
     try:
         while position < len(message):
-            tag, position = _varint(message, position)
+            (tag,), position = _varints(message, position, 1)
             value: Any
             if tag & 7 == 0:
-                value, position = _varint(message, position)
+                (value,), position = _varints(message, position, 1)
             else:
                 size = {1: 8, 5: 4}.get(tag & 7)
                 fixed = size is not None
                 if size is None:
-                    size, position = _varint(message, position)
+                    (size,), position = _varints(message, position, 1)
                 value = message[position : position + size]
                 position += size
                 if fixed:

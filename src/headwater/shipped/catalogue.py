@@ -75,15 +75,6 @@ def resolve(model: str | Path, *, download: bool = False) -> Path:
     return path
 
 
-def replace_hub_name(model: str | Path, *, download: bool = False) -> Path:
-    """Return a path or a shipped model as given, and a hub name as the folder of its files.
-
-    Raises what `resolve` raises.
-    """
-    folder = resolve(str(model), download=download)
-    return folder if is_hub_name(str(model)) else Path(model)
-
-
 def origin_of(path: str | Path) -> str | None:
     """Return what made the shipped model in this folder, for people; None for any other folder."""
     folder = Path(path).resolve()

@@ -207,7 +207,7 @@ class Tokenizer:
     def task_tokens(self) -> TaskTokens:
         """Ids of start, delimiter and extract token; raises MismatchError before `with_task_tokens`."""
         # BERT's inputs are [CLS] a [SEP] b [SEP]: these have the role of GPT-1's three tokens.
-        names = (CLASSIFY, SEPARATOR, SEPARATOR) if self._is_framed else TASK_TOKENS
+        names = (CLASSIFY, SEPARATOR, SEPARATOR) if self.kind == "foreign" and any(self.frame) else TASK_TOKENS
         try:
             return TaskTokens(*(self.vocabulary.specials[name] for name in names))
         except KeyError:
@@ -252,10 +252,6 @@ class Tokenizer:
         """Hash of everything that decides an id: equal for equal tokenizers in any folder."""
         return self.vocabulary.identity
 
-    @property
-    def _is_framed(self) -> bool:
-        return self.kind == "foreign" and self.frame != ([], [])
-
     def require_rows(self, rows: int) -> None:
         """Raise MismatchError if a model with so many vocabulary rows lacks a row for an id."""
         if self.vocabulary_size > rows:
@@ -270,7 +266,8 @@ class Tokenizer:
         Ids 40,478 to 40,480 for the original GPT-1, 50,257 to 50,259 for GPT-2. A tokenizer that has them, or
         BERT's `[CLS]` and `[SEP]`, is returned unchanged.
         """
-        if self._is_framed or all(name in self.vocabulary.specials for name in TASK_TOKENS):
+        present = all(name in self.vocabulary.specials for name in TASK_TOKENS)
+        if present or (self.kind == "foreign" and any(self.frame)):
             return self
         return Tokenizer(self.vocabulary.with_specials(TASK_TOKENS), self.roles)
 

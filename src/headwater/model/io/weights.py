@@ -28,7 +28,6 @@ from headwater.reading import check_name, read_json
 from headwater.storage import atomic_path
 
 WEIGHTS = "model.safetensors"
-_CAN_RUN_CODE = {".bin", ".pt", ".pth", ".pkl", ".ckpt", ".h5"}
 PICKLED, PICKLED_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 LOST_SHARE = 0.01
 INDEX = "model.safetensors.index.json"
@@ -133,14 +132,9 @@ def weight_files(folder: Path) -> list[Path]:
         return [folder / PICKLED]
     if (folder / PICKLED_INDEX).is_file():
         return _shards(folder / PICKLED_INDEX)
-    if others := sorted(path.name for path in folder.iterdir() if path.suffix in _CAN_RUN_CODE):
-        path = folder / others[0]
-        raise FolderError(
-            f"{path} is not a safetensors file: opening pickled weights can run code, so they are refused",
-            expected=WEIGHTS,
-            repair="Save the model as safetensors on a machine where it is trusted",
-        )
-    raise FolderError(f"{folder} has no weights", expected=WEIGHTS, repair="Copy or make the folder again")
+    raise FolderError(
+        f"{folder} has no weights", expected=f"{WEIGHTS} or {PICKLED}", repair="Copy or make the folder again"
+    )
 
 
 def _shards(index: Path) -> list[Path]:
