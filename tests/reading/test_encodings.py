@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import DataError, UsageError
-from headwater.reading import open_table, text_blocks, text_encoding
+from headwater.reading import file_encoding, open_table, text_blocks, text_encoding
 
 KOREAN = "강물은 북쪽 산에서 시작하여 남쪽 바다로 흐른다.\n사람들은 강가에 모여 이야기를 나눈다.\n"
 OTHERS = {
@@ -38,6 +38,8 @@ def test_other_encodings_are_detected(tmp_path: Path, encoding: str) -> None:
     data = OTHERS[encoding].encode(encoding)
     for block in (None, 101):
         assert read(tmp_path / "a.txt", b"Plain text first.\n" * 9 + data, "", block).endswith(OTHERS[encoding])
+    for block in range(160, 167):  # a block ends inside the first character
+        assert file_encoding(tmp_path / "a.txt", block) == file_encoding(tmp_path / "a.txt")
     assert read(tmp_path / "a.txt", data, text_encoding(encoding), 7) == OTHERS[encoding]
     with pytest.raises(DataError, match=r"is not UTF-8: byte 0x.. in line 1.* If it is \S+: iconv -f") as raised:
         read(tmp_path / "a.txt", data, None)

@@ -1,7 +1,7 @@
 from .arrow import ParquetTable
 from .compressed import CompressedFile
 from .copies import copy_key
-from .encoding import UTF_8, compose, decode_text, encoding_of, marked_encoding, sort_marks, text_encoding
+from .encoding import UTF_8, compose, decode_text, encoding_of, sort_marks, text_encoding
 from .files import (
     check_name,
     expand_home,
@@ -17,14 +17,13 @@ from .files import (
 )
 from .separated import CellError
 from .tables import is_table, open_table
-from .text import byte_blocks, cut_text, is_compressed, split_text, text_blocks, unpacked_name, unpacked_suffix
+from .text import cut_text, file_encoding, is_compressed, split_text, text_blocks, unpacked_name, unpacked_suffix
 
 __all__ = [
     "UTF_8",
     "CellError",
     "CompressedFile",
     "ParquetTable",
-    "byte_blocks",
     "check_name",
     "compose",
     "copy_key",
@@ -32,11 +31,11 @@ __all__ = [
     "decode_text",
     "encoding_of",
     "expand_home",
+    "file_encoding",
     "file_error",
     "intact_json_lines",
     "is_compressed",
     "is_table",
-    "marked_encoding",
     "open_table",
     "parse_json",
     "read_bytes",

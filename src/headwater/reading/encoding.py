@@ -58,11 +58,6 @@ _FEW = 10
 _NOT_IN_TEXT = bytes([*range(9), 11, *range(14, 27), *range(28, 32)])
 
 
-def marked_encoding(data: bytes) -> str:
-    """Return the encoding that the byte-order mark of a text names; "" if it has none."""
-    return next((encoding for mark, encoding in _MARKS if data.startswith(mark)), "")
-
-
 def encoding_of(data: bytes, declared: Sequence[str] = ()) -> str:
     """Return Python's name of the encoding of a text, or of its beginning; "" if it cannot be decided.
 
@@ -70,7 +65,7 @@ def encoding_of(data: bytes, declared: Sequence[str] = ()) -> str:
     that is at least half as plausible as chardet's best answer; that answer. A text that is broken in a few places
     has the encoding of its other characters.
     """
-    if marked := marked_encoding(data):
+    if marked := next((encoding for mark, encoding in _MARKS if data.startswith(mark)), ""):
         return marked
     if data.isascii() and b"\0" not in data and _ESCAPE not in data:
         return UTF_8
@@ -186,11 +181,6 @@ def undecodable(
     other = encoding_of(data) if encoding is None else UTF_8
     repair = _conversion(other, f"If it is {other}") if other not in {"", UTF_8} else "Repair that line"
     return DataError(f"{path} is not UTF-8: {byte}", expected="UTF-8 text", repair=repair)
-
-
-def undecided(path: Path) -> DataError:
-    """Return the DataError for a file whose encoding cannot be detected."""
-    return DataError(f"the encoding of {path} cannot be decided", repair="Name it, as with: --encoding NAME")
 
 
 def _conversion(encoding: str, when: str = "Convert it, as with") -> str:

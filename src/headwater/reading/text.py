@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 
 from headwater.errors import DataError
 from headwater.reading.compressed import CompressedFile, compression_of
-from headwater.reading.encoding import UTF_8, encoding_of, require_plain, require_text, undecided, undecodable
+from headwater.reading.encoding import UTF_8, encoding_of, require_plain, require_text, undecodable
 from headwater.reading.files import FileLimits, file_blocks, file_error
 
 _COMPRESSIONS = (".gz", ".zst", ".xz", ".bz2")
@@ -81,49 +81,57 @@ def check_unpacked(path: Path, size: int, *, is_packed: bool | None = None) -> N
 def text_blocks(path: Path, block_bytes: int | None = None, encoding: str | None = None) -> Iterator[str]:
     """Yield the text of a file in blocks; raise DataError naming the first line that cannot be decoded.
 
-    encoding: a name that `text_encoding` returned; None for UTF-8; "" to detect it, where the text is not ASCII.
+    encoding: a name that `text_encoding` returned; None for UTF-8; "" for that of `file_encoding`.
     """
-    chosen = encoding or UTF_8
+    chosen = file_encoding(path) if encoding == "" else encoding or UTF_8
     decoder = codecs.getincrementaldecoder(chosen)()
-    is_first, lines, is_multibyte, held = True, 0, False, b""
-    try:
-        for block in byte_blocks(path, block_bytes or _BLOCK_BYTES):
-            is_last = not block
-            if encoding == "" and not is_multibyte:
-                block, held = held + block, b""
-                if not is_last and not block.isascii() and block[:-_CHARACTER_BYTES].isascii():
-                    block, held = block[:-_HELD_BYTES], block[-_HELD_BYTES:]  # it may end inside a character
-                if (detected := encoding_of(block)) != chosen:
-                    if not detected:
-                        require_text(block, path, encoding, lines)
-                        raise undecided(path)
-                    chosen, decoder = detected, codecs.getincrementaldecoder(detected)()
-            if chosen == UTF_8:
-                require_text(block, path, encoding, lines)
-            try:
-                text = decoder.decode(block, final=is_last)
-            except UnicodeDecodeError as error:
-                named = encoding if chosen == UTF_8 else chosen
-                raise undecodable(path, error, lines=lines, is_multibyte=is_multibyte, encoding=named) from None
-            if is_first and chosen != UTF_8:  # a mark that the decoder of UTF-16 LE does not remove
-                text = text.removeprefix("\ufeff")
-            is_first = False
-            lines += text.count("\n")
-            is_multibyte = is_multibyte or not text.isascii()
-            if text:
-                yield text
-    except OSError as error:
-        raise file_error(path, error) from None
+    is_first, lines, is_multibyte = True, 0, False
+    for block in byte_blocks(path, block_bytes or _BLOCK_BYTES):
+        if chosen == UTF_8:
+            require_text(block, path, encoding, lines)
+        try:
+            text = decoder.decode(block, final=not block)
+        except UnicodeDecodeError as error:
+            named = encoding if chosen == UTF_8 else chosen
+            raise undecodable(path, error, lines=lines, is_multibyte=is_multibyte, encoding=named) from None
+        if is_first and chosen != UTF_8:  # a mark that the decoder of UTF-16 LE does not remove
+            text = text.removeprefix("\ufeff")
+        is_first = False
+        lines += text.count("\n")
+        is_multibyte = is_multibyte or not text.isascii()
+        if text:
+            yield text
 
 
-def byte_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[bytes]:
+def file_encoding(path: Path, block_bytes: int = _BLOCK_BYTES) -> str:
+    """Return the encoding of a file by its first characters beyond ASCII; raise DataError if it is undecided."""
+    held, lines = b"", 0
+    for block in byte_blocks(path, block_bytes):
+        sample, held = held + block, b""
+        if block and not sample.isascii() and sample[:-_CHARACTER_BYTES].isascii():
+            held = sample[-_HELD_BYTES:]  # it may end inside a character
+        elif (encoding := encoding_of(sample)) != UTF_8 or not sample.isascii():
+            if not encoding:
+                require_text(sample, path, "", lines)
+                raise DataError(
+                    f"the encoding of {path} cannot be decided", repair="Name it, as with: --encoding NAME"
+                )
+            return encoding
+        lines += sample.count(b"\n", 0, len(sample) - len(held))
+    return UTF_8
+
+
+def byte_blocks(path: Path, block_bytes: int) -> Iterator[bytes]:
     """Yield the unpacked bytes of a text in blocks, then an empty one; raise DataError for a PDF."""
     is_first = True
-    for block in _unpacked_blocks(path, block_bytes):
-        if is_first:
-            require_plain(block, path)
-        is_first = False
-        yield block
+    try:
+        for block in _unpacked_blocks(path, block_bytes):
+            if is_first:
+                require_plain(block, path)
+            is_first = False
+            yield block
+    except OSError as error:
+        raise file_error(path, error) from None
     yield b""
 
 

@@ -41,10 +41,10 @@ from headwater.corpus.folder import (
 )
 from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.pages import Page, holds_pages, read_pages
-from headwater.corpus.sources.text import other_encoding, read_text_file
+from headwater.corpus.sources.text import BINARY, read_text_file
 from headwater.corpus.task_workers import ACCOUNT, WorkerDied, WorkerPool
 from headwater.errors import DataError, ResourceError, StorageError
-from headwater.reading import compose, file_error, read_json
+from headwater.reading import UTF_8, compose, file_encoding, file_error, read_json, unpacked_suffix
 from headwater.storage import storage_errors
 
 DOCUMENTS = "documents.arrow"
@@ -170,9 +170,12 @@ class PartMaker:
                 yield from self._text_documents(path, name, task, funnel)
 
     def _text_documents(self, path: Path, name: str, task: BuildTask, funnel: Funnel) -> Iterator[Document]:
-        config, documents = self._config, 0
+        config, documents, detected = self._config, 0, ""
         try:
-            for document in read_text_file(path, name, config.text_field, config.encoding, funnel.left_out):
+            if not config.encoding and unpacked_suffix(path) not in BINARY:
+                detected = file_encoding(path)
+            encoding = config.encoding or detected
+            for document in read_text_file(path, name, config.text_field, encoding, funnel.left_out):
                 documents += 1
                 yield document
         except DataError as error:
@@ -182,8 +185,8 @@ class PartMaker:
         else:
             if not documents and not task.alone:
                 funnel.aside.append({"source": name, "page": "", "reason": EMPTY})
-            if not config.encoding and (other := other_encoding(path)):
-                merge(funnel.encodings, {f"{other} (text file)": 1})
+            if detected not in {"", UTF_8}:
+                merge(funnel.encodings, {f"{detected} (text file)": 1})
 
     def _extracted(self, files: Iterable[tuple[str, Path]], task: BuildTask, funnel: Funnel) -> Iterator[Document]:
         """Stream the documents of files of pages."""

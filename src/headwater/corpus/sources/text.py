@@ -11,17 +11,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any
 
 from headwater.corpus.folder import Document, Tally, make_id
 from headwater.errors import DataError
 from headwater.reading import (
-    UTF_8,
-    byte_blocks,
     compose,
-    encoding_of,
     is_compressed,
     is_table,
     open_table,
@@ -32,14 +28,14 @@ from headwater.reading import (
 SEPARATOR = "<|endoftext|>"
 TEXT_SUFFIXES = (".txt", ".md")
 SUFFIXES = (*TEXT_SUFFIXES, ".csv", ".tsv", ".xlsx", ".json", ".jsonl", ".ndjson", ".parquet", ".arrow")
-_BINARY = (".parquet", ".arrow", ".xlsx")
+BINARY = (".parquet", ".arrow", ".xlsx")
 _FIELDS = ("url", "date", "language")
 
 
 def holds_text(path: PurePath) -> bool:
     """Return whether a file, by its name, has text that `read_text_file` reads."""
     suffix = unpacked_suffix(path)
-    return (suffix in TEXT_SUFFIXES or is_table(path)) and not (suffix in _BINARY and is_compressed(path))
+    return (suffix in TEXT_SUFFIXES or is_table(path)) and not (suffix in BINARY and is_compressed(path))
 
 
 def read_text_file(
@@ -70,16 +66,6 @@ def read_text_file(
             yield Document(make_id(name, str(position), text), text, name, url, date, language)
         elif row and left_out is not None:
             left_out.add("rows without text", f"{name}: row {number:,}")
-
-
-def other_encoding(path: Path) -> str:
-    """Return the encoding of a file of text that is not UTF-8 (binary tables have none); "" for UTF-8."""
-    if unpacked_suffix(path) in _BINARY:
-        return ""
-    with suppress(OSError, DataError):  # it may have been removed meanwhile
-        beyond = next((block for block in byte_blocks(path) if encoding_of(block) != UTF_8), b"")
-        return encoding_of(beyond) if beyond else ""
-    return ""
 
 
 def _tidy(text: str) -> str:
