@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -152,66 +153,50 @@ def _unquoted(field: str) -> str:
     return field
 
 
-class SeparatedTable(OpenTable):
-    """A table whose first record has the names of the columns, or that has no header."""
+def separated_table(
+    path: Path,
+    read: Callable[[], Iterator[list[Any]]],
+    named: Sequence[str],
+    on_broken: OnBroken,
+    notes: Sequence[str] = (),
+    *,
+    counts_sheet_rows: bool = False,
+) -> OpenTable:
+    """Return a table whose first record has the names of the columns, or that has no header.
 
-    def __init__(
-        self,
-        path: Path,
-        read: Callable[[], Iterator[list[Any]]],
-        named: Sequence[str],
-        on_broken: OnBroken,
-        notes: Sequence[str] = (),
-        *,
-        counts_sheet_rows: bool = False,
-    ) -> None:
-        """Read the first record. `read` returns all records, none for a blank line; others as in `open_table`.
+    `read` returns all records, none for a blank line; others as in `open_table`. counts_sheet_rows: number the
+    rows as a spreadsheet does, from the header and with blank ones.
+    """
+    records = ((number, record) for number, record in enumerate(read(), 1) if record)
+    row, first = next(records, (0, []))
+    names = ["" if name is None else str(name).strip() for name in first]
+    columns = [str(number) for number in range(1, len(first) + 1)]
+    has_header = not ({part for name in named for part in name.split(",")} & {*columns}) - {*names}
+    numbered: Iterable[tuple[int, list[Any]]] = records if has_header else chain([(row, first)], records)
+    if not counts_sheet_rows:
+        numbered = enumerate((record for _, record in numbered), 1)
+    if has_header:
+        columns = [name or ("" if n == 1 else f"column {n}") for n, name in enumerate(names, 1)]
 
-        counts_sheet_rows: number the rows as a spreadsheet does, from the header and with blank ones.
-        """
-        self._path, self._read, self._on_broken = path, read, on_broken
-        records = ((number, record) for number, record in enumerate(read(), 1) if record)
-        row, first = next(records, (0, []))
-        names = ["" if name is None else str(name).strip() for name in first]
-        numbers = [str(number) for number in range(1, len(first) + 1)]
-        self._has_header = not ({part for name in named for part in name.split(",")} & {*numbers}) - {*names}
-        named_columns = [name or ("" if n == 1 else f"column {n}") for n, name in enumerate(names, 1)]
-        columns = named_columns if self._has_header else numbers
-        numbered: Iterable[tuple[int, list[Any]]] = records if self._has_header else chain([(row, first)], records)
-        if not counts_sheet_rows:
-            numbered = enumerate((record for _, record in numbered), 1)
-        rows = self._rows(columns, names if self._has_header else [], numbered)
-        super().__init__(columns, columns, rows, notes=[*notes])
-
-    def first_row(self) -> list[str] | None:
-        """Return the first row if it is a row like the others, so that the table has no header; else None."""
-        left = self._texts()
-        return values if (values := next(left, [])) and _is_row(values, left) else None
-
-    def _texts(self) -> Iterator[list[str]]:
-        return (["" if value is None else str(value) for value in record] for record in self._read() if record)
-
-    def _rows(
-        self, columns: list[str], header: Sequence[str], records: Iterable[tuple[int, list[Any]]]
-    ) -> Iterator[tuple[int, Row]]:
-        for number, record in records:
-            if (
-                len(header) > 1 and [str(value).strip() for value in record] == header
-            ):  # of a file that was appended
-                seen = f"{self._path} row {number:,} repeats the names of the columns"
-                self._on_broken(DataError(seen, repair="Remove that line"))
-                continue
-            if len(record) != len(columns):
-                start = str(record[0])[:40]
-                each = "for each column name" if self._has_header else "for each column of the first row"
-                error = DataError(
-                    f"{self._path} row {number:,} has {counted(len(record), 'field')}, beginning {start!r}",
-                    expected=f"{len(columns)}, one {each}",
-                    repair=_repair(self._path),
+    def rows() -> Iterator[tuple[int, Row]]:
+        for number, record in numbered:
+            # Of a file that was appended.
+            if has_header and len(names) > 1 and [str(value).strip() for value in record] == names:
+                seen = f"{path} row {number:,} repeats the names of the columns"
+                on_broken(DataError(seen, repair="Remove that line"))
+            elif len(record) != len(columns):
+                seen = (
+                    f"{path} row {number:,} has {counted(len(record), 'field')}, beginning {str(record[0])[:40]!r}"
                 )
-                self._on_broken(error)
-                continue
-            yield number, dict(zip(columns, map(_cell, record), strict=True))
+                each = "for each column name" if has_header else "for each column of the first row"
+                repair = "Put fields that contain the separator, a quote or a line end in double quotes"
+                if unpacked_suffix(path) in {".tsv", ".tab"}:
+                    repair = "Save the table as CSV if a text has a tab or a line end"
+                on_broken(DataError(seen, expected=f"{len(columns)}, one {each}", repair=repair))
+            else:
+                yield number, dict(zip(columns, map(_cell, record), strict=True))
+
+    return OpenTable(columns, columns, rows(), notes=[*notes], first_row=partial(_first_row, read))
 
 
 class CellError:
@@ -228,26 +213,19 @@ def _cell(value: Any) -> Any:
     return CellError(value) if isinstance(value, str) and value[:1] == "#" and value in _ERRORS else value
 
 
-def _repair(path: Path) -> str:
-    if unpacked_suffix(path) in {".tsv", ".tab"}:
-        return "Save the table as CSV if a text has a tab or a line end"
-    return "Put fields that contain the separator, a quote or a line end in double quotes"
-
-
-def _is_row(first: Sequence[str], rows: Iterator[Sequence[str]]) -> bool:
-    """Return whether the first record of a table is a row like the others, not the names of its columns.
+def _first_row(read: Callable[[], Iterator[list[Any]]]) -> list[str] | None:
+    """Return the first record of a table if it is a row like the others, not the names of its columns; else None.
 
     It is a row if it has a number, the same value twice, a value that the same column has in one of the next rows,
     or one text too long for a name. Several may be the questions of a form.
     """
-    values = [value.strip() for value in first]
-    if any(map(_NUMBER.fullmatch, values)):
-        return True
-    if len(values) == 1 and (len(values[0]) > _NAME_CHARACTERS or len(values[0].split()) > _NAME_WORDS):
-        return True
-    if any(count > 1 for value, count in Counter(values).items() if value):
-        return True
-    for row in islice(rows, _JUDGED_ROWS):
-        if any(value and value == other.strip() for value, other in zip(values, row, strict=False)):
-            return True
-    return False
+    rows = (["" if value is None else str(value).strip() for value in record] for record in read() if record)
+    values = next(rows, [])
+    others = (zip(values, row, strict=False) for row in islice(rows, _JUDGED_ROWS))
+    is_row = (
+        any(map(_NUMBER.fullmatch, values))
+        or (len(values) == 1 and (len(values[0]) > _NAME_CHARACTERS or len(values[0].split()) > _NAME_WORDS))
+        or any(count > 1 for value, count in Counter(values).items() if value)
+        or any(value and value == other for value, other in chain.from_iterable(others))
+    )
+    return values if is_row else None

@@ -19,7 +19,8 @@ class OpenTable:
     """Column names, those of the columns that hold text, and the rows as (number from 1, values by column).
 
     An empty file has no columns. uniform: whether all rows have these columns; those of JSON are the first row's.
-    notes: sentences about what the table has and the rows leave out, such as other sheets.
+    notes: sentences about what the table has and the rows leave out, such as other sheets. first_row returns the
+    first row if it is a row like the others, so that the table has no header; else None.
     """
 
     columns: list[str]
@@ -27,16 +28,13 @@ class OpenTable:
     rows: Iterator[tuple[int, Row]]
     uniform: bool = True
     notes: list[str] = field(default_factory=list)
+    first_row: Callable[[], list[str] | None] = lambda: None
 
     def all_columns(self, limit: int | None = None) -> list[str]:
         """Return the names of the columns, the first row's first; of JSON, read all rows or the first `limit`."""
         if self.uniform:
             return self.columns
         return list(dict.fromkeys(name for _, row in islice(self.rows, limit) for name in row))
-
-    def first_row(self) -> list[str] | None:
-        """Return the first row if it is a row like the others, so that the table has no header; else None."""
-        return None
 
     def add_named(self, named: Iterable[str], path: object) -> None:
         """Add columns that are named by a path (`data.text`), with their sheet, or as several (`title,body`)."""

@@ -18,7 +18,7 @@ from typing import Any
 from headwater.errors import DataError
 from headwater.reading.arrow import ParquetTable, arrow_batches, batch_rows, saved_files, text_columns
 from headwater.reading.files import parse_json
-from headwater.reading.separated import SeparatedTable, csv_records, tab_records
+from headwater.reading.separated import csv_records, separated_table, tab_records
 from headwater.reading.table_rows import OnBroken, OpenTable, Row, heads, refuse
 from headwater.reading.text import check_unpacked, read_lines, text_blocks, unpacked_suffix
 from headwater.reading.workbook import Workbook
@@ -81,11 +81,11 @@ def _opened(
         book = Workbook(path, named)
         left = f"{path}: the sheet {book.sheet!r} is read, not {', '.join(map(repr, book.others))}"
         notes = [left] if book.others else []
-        return SeparatedTable(path, book.records, named, on_broken, notes, counts_sheet_rows=True)
+        return separated_table(path, book.records, named, on_broken, notes, counts_sheet_rows=True)
     if suffix == ".csv":
-        return SeparatedTable(path, partial(csv_records, path, encoding), named, on_broken)
+        return separated_table(path, partial(csv_records, path, encoding), named, on_broken)
     if suffix in {".tsv", ".tab"} or (suffix == ".txt" and _has_tabs(path, encoding)):
-        return SeparatedTable(path, partial(tab_records, path, encoding), named, on_broken)
+        return separated_table(path, partial(tab_records, path, encoding), named, on_broken)
     raise DataError(
         f"{path} has the ending {suffix or '(none)'!r}",
         expected=FORMATS,
