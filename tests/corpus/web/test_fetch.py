@@ -354,8 +354,8 @@ def test_a_redirect_to_a_busy_host_waits_there_not_in_its_visit(
     moved: list[tuple[str, int]] = []
     move = _Fetch._move
 
-    def counted(crawl: _Fetch, link: WaitingLink, visitor: Visitor) -> None:
-        move(crawl, link, visitor)
+    def counted(crawl: _Fetch, link: WaitingLink) -> None:
+        move(crawl, link)
         moved.append((link.url, len(crawl._hosts[host_of(link.hops[-1])].waiting)))
 
     monkeypatch.setattr(_Fetch, "_move", counted)

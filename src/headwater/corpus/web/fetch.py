@@ -11,11 +11,10 @@ redirects and in DNS answers at the time of connecting.
 from __future__ import annotations
 
 import asyncio
-import heapq
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -118,50 +117,39 @@ class _Fetch:
         self._config, self._database, self._progress = config, database, progress
         self._hosts: dict[str, HostLinks] = {}  # those begun and not finished
         self._failures: Counter[str] = Counter()  # consecutive links without an answer, by host
-        self._ready: list[tuple[float, int, str]] = []  # (time, order, host)
-        self._order = self._visits = 0
 
     async def run(self) -> None:
         """Visit all links that have no outcome."""
-        self._changed = asyncio.Event()
+        self._visits, self._changed = asyncio.Semaphore(self._config.hosts), asyncio.Event()
         try:
-            async with Visitor(self._config, self._database) as visitor, asyncio.TaskGroup() as visits:
-                while True:
-                    free = self._config.hosts - self._visits
-                    while free and (self._is_due() or self._begin_host(visitor)):
-                        visits.create_task(self._visit(visitor, heapq.heappop(self._ready)[2]))
-                        self._visits += 1
-                        free -= 1
-                    if not self._ready and not self._visits:
-                        break
-                    self._changed.clear()
-                    wait = max(0.001, self._ready[0][0] - time.monotonic()) if self._ready and free else None
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(wait):
-                            await self._changed.wait()
+            async with Visitor(self._config, self._database) as self._visitor, asyncio.TaskGroup() as self._tasks:
+                while links := self._database.next_host():
+                    while self._visits.locked() or len(self._hosts) >= _BEGUN:  # those begun come first
+                        self._changed.clear()
+                        await self._changed.wait()
+                    begun = self._hosts.get(links.host)  # by redirects
+                    self._hosts[links.host] = links
+                    if begun is None:
+                        self._tasks.create_task(self._visit_host(links.host))
+                        await asyncio.sleep(0)
+                    else:
+                        links.waiting = begun.waiting
         except BaseExceptionGroup as failed:  # visits that raised; the others were cancelled
             raise failed.exceptions[0] from None
 
-    def _is_due(self) -> bool:
-        return bool(self._ready) and self._ready[0][0] <= time.monotonic()
+    async def _visit_host(self, name: str) -> None:
+        """Visit the links of a host, also those that redirects add meanwhile."""
+        while self._database.take(self._hosts[name]):
+            while (wait := self._visitor.free_at(name) - time.monotonic()) > 0:
+                await asyncio.sleep(wait)
+            async with self._visits:
+                await self._visit(name)
+            self._changed.set()
+        del self._hosts[name]
 
-    def _begin_host(self, visitor: Visitor) -> bool:
-        """Schedule the next host of the database; return whether one is due now."""
-        while len(self._hosts) < _BEGUN and (links := self._database.next_host()):
-            begun = self._hosts.get(links.host)  # by redirects
-            self._hosts[links.host] = links
-            if begun is None:
-                self._schedule(links.host, visitor)
-            else:
-                links.waiting = begun.waiting
-            if self._is_due():
-                return True
-        return False
-
-    async def _visit(self, visitor: Visitor, name: str) -> None:
-        """Visit the next link of a host, record the outcome, and schedule the host again."""
+    async def _visit(self, name: str) -> None:
+        """Visit the next link of a host and record the outcome."""
         host = self._hosts[name]
-        self._database.take(host)
         waiting = host.waiting
         link = waiting.popleft()
         url, attempts = link.url, link.attempts
@@ -169,17 +157,17 @@ class _Fetch:
             self._database.record(link, "host gave no answer")
         else:
             try:
-                page = await visitor.visit(url, link.hops)
+                page = await self._visitor.visit(url, link.hops)
                 self._failures.pop(name, None)
                 self._database.add(link, page)
             except Moved as moved:  # this host's other links need not wait
                 self._failures.pop(name, None)
-                self._move(link._replace(hops=moved.hops), visitor)
+                self._move(link._replace(hops=moved.hops))
             except Refused as refusal:
                 if refusal.temporary and attempts < self._config.retries:
                     # Retry later. If a redirect led to another host, this host's other links need not wait.
                     if refusal.host == name or not self._database.take(host):
-                        visitor.postpone(name, self._config.back_off * 4**attempts)
+                        self._visitor.postpone(name, self._config.back_off * 4**attempts)
                         waiting.appendleft(link._replace(attempts=attempts + 1))
                     else:
                         waiting.append(link._replace(attempts=attempts + 1))
@@ -192,22 +180,12 @@ class _Fetch:
                         self._database.add(link, refusal.page, cut=True)
                     else:
                         self._database.record(link, refusal.outcome)
-        self._progress.advance(self._database.links, pages=self._database.pages, hosts=self._visits)
-        if self._database.take(self._hosts[name]):  # it may have got more meanwhile
-            self._schedule(name, visitor)
-        else:
-            del self._hosts[name]
-        self._visits -= 1
-        self._changed.set()
+        self._progress.advance(self._database.links, pages=self._database.pages, hosts=len(self._hosts))
 
-    def _move(self, link: WaitingLink, visitor: Visitor) -> None:
+    def _move(self, link: WaitingLink) -> None:
         """Queue a link with the links of the host that it was redirected to."""
         name = host_of(link.hops[-1])
         if name not in self._hosts:
             self._hosts[name] = HostLinks(name)
-            self._schedule(name, visitor)
+            self._tasks.create_task(self._visit_host(name))
         self._hosts[name].waiting.append(link)
-
-    def _schedule(self, name: str, visitor: Visitor) -> None:
-        self._order += 1
-        heapq.heappush(self._ready, (visitor.free_at(name), self._order, name))
