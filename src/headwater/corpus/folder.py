@@ -240,12 +240,3 @@ class Funnel:
         reason = error.seen if not documents else f"used up to document {documents:,}: {error.seen}"
         self.aside.append({"source": name, "page": "", "reason": reason})
         self.notes.append(f"Left out{f' after document {documents:,}' if documents else ''}: {error}")
-
-    def add(self, other: Funnel) -> None:
-        """Add the counts of another part of the corpus, which comes after this one."""
-        merge(vars(self), vars(other))
-
-    @classmethod
-    def from_dict(cls, value: dict[str, Any]) -> Funnel:
-        """Return the funnel whose values these are, as read from JSON."""
-        return cls(**{**value, "left_out": Tally(value["left_out"])})

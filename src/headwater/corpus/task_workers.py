@@ -107,7 +107,7 @@ class TaskRunner:
         """
         count = workers if engine == "local" else min(workers, os.cpu_count() or 1)
         try:
-            with closing(self), closing(WorkerPool(count, _task_handler, replace(self))) as pool:
+            with closing(self), closing(WorkerPool(count, getattr, replace(self), "run")) as pool:
                 for phase, tasks in self.phases():
                     if engine == "ray":
                         from headwater.corpus.building.cluster import run_on_ray
@@ -124,7 +124,7 @@ class TaskRunner:
         """Do tasks, here if one worker would do them alone; yield each when it is done."""
         results: Iterable[tuple[int, Callable[[], Any]]] = ((n, partial(self.run, phase, n)) for n in missing)
         if min(pool.count, len(missing)) > 1:
-            futures = {pool.submit((phase, number), ATTEMPTS): number for number in missing}
+            futures = {pool.submit(phase, number, attempts=ATTEMPTS): number for number in missing}
             results = ((futures[future], future.result) for future in as_completed(futures))
         failed: HeadwaterError | None = None
         for number, result in results:
@@ -143,11 +143,6 @@ class TaskRunner:
                 yield number
         if failed is not None:
             raise failed
-
-
-def _task_handler(runner: TaskRunner) -> Callable[[tuple[str, int]], None]:
-    """Return the function with which a worker handles a request (phase, number of a task)."""
-    return lambda task: runner.run(*task)
 
 
 def parts_folder(stage: Stage, *settings: str) -> Path:
@@ -192,8 +187,8 @@ class WorkerPool:
         self._workers: set[subprocess.Popen[bytes]] = set()
         self._closed = False
 
-    def submit(self, request: Any, attempts: int = 1) -> Future[Any]:
-        """Return the future reply to a request; one whose worker dies is sent again.
+    def submit(self, *request: Any, attempts: int = 1) -> Future[Any]:
+        """Return the future reply to a request, the function's arguments; one whose worker dies is sent again.
 
         It raises the HeadwaterError that the request raised, WorkerFailed for another error, WorkerDied if the
         worker of the last attempt ends first.
@@ -262,7 +257,7 @@ def _serve() -> None:
     """Run one worker until its standard input ends. The first request has the handler and its arguments."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which stops its workers
     replies, sys.stdout = sys.stdout.buffer, sys.stderr
-    answer: Callable[[Any], Any] | None = None
+    answer: Callable[..., Any] | None = None
     while True:
         try:
             message = pickle.load(sys.stdin.buffer)
@@ -275,7 +270,7 @@ def _serve() -> None:
                 handler, arguments = request
                 answer = handler(*arguments)
             else:
-                reply = answer(request)
+                reply = answer(*request)
         except HeadwaterError as error:
             reply = error
         except MemoryError:  # the process ends: a new one has its memory back

@@ -37,8 +37,7 @@ class ParquetTable:
 
         self.path, self._rows = path, 0
         with self._readable():
-            source = path
-            self._file = pyarrow.parquet.ParquetFile(source)
+            self._file = pyarrow.parquet.ParquetFile(path)
             self._bytes = path.stat().st_size
             self.schema, self._metadata = self._file.schema_arrow, self._file.metadata
             self.schema.names  # may not be UTF-8  # noqa: B018

@@ -254,7 +254,7 @@ def test_a_worker_that_dies_while_it_starts_is_replaced(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(engine.WorkerPool, "_start", start)
     with closing(engine.WorkerPool(1, operator.methodcaller, "__call__")) as pool:
-        assert pool.submit(partial(pow, 2, 5), engine.ATTEMPTS).result() == 32
+        assert pool.submit(partial(pow, 2, 5), attempts=engine.ATTEMPTS).result() == 32
 
 
 def test_a_worker_that_cannot_be_started_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

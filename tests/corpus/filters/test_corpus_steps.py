@@ -15,7 +15,7 @@ from headwater.corpus.building.parts import run_steps
 from headwater.corpus.filters import clean
 from headwater.corpus.filters.clean import Clean
 from headwater.corpus.filters.wikipedia import Wikipedia
-from headwater.corpus.folder import EXAMPLES, Funnel
+from headwater.corpus.folder import EXAMPLES, Funnel, merge
 
 PROSE = (
     "The river has its source in the hills to the north, and it runs for many miles before it comes to the town. "
@@ -129,6 +129,6 @@ def test_funnels_of_parts_add_up_to_that_of_the_whole() -> None:
     for start in range(0, 90, 7):
         part = Funnel()
         list(run_steps(documents[start : start + 7], [Clean()], part))
-        joined.add(Funnel.from_dict(json.loads(json.dumps(vars(part)))))
+        merge(vars(joined), json.loads(json.dumps(vars(part))))
     assert joined == whole
     assert len(whole.removed["clean"]["short"]["examples"]) == EXAMPLES

@@ -44,7 +44,6 @@ from headwater.corpus.web.crawl_database import DATABASE, CrawlDatabase, Waiting
 from headwater.corpus.web.fetch import _Fetch
 from headwater.corpus.web.robots import RobotsFile
 from headwater.corpus.web.urls import host_of
-from headwater.corpus.web.visit import Visitor
 from headwater.errors import FolderError, UsageError
 from headwater.storage import open_folder
 

@@ -268,4 +268,5 @@ def read_part(part: Path) -> Iterator[Document]:
 
 def part_funnel(part: Path) -> Funnel:
     """Return the funnel of a part that is done."""
-    return Funnel.from_dict(read_json(part / ACCOUNT))
+    account = read_json(part / ACCOUNT)
+    return Funnel(**account | {"left_out": Tally(account["left_out"])})

@@ -130,7 +130,7 @@ def _join(runner: BuildRunner, work: Path, sources: Sequence[BuildSource]) -> No
         merge(entries[task.source], funnel.read)
         aside += len(funnel.aside)
         funnel.aside = []  # ASIDE is written from the parts again: it may be long
-        total.add(funnel)
+        merge(vars(total), vars(funnel))
     try:
         empty = [number for number, entry in enumerate(entries) if not entry["documents"]]
         if len(empty) == len(sources):

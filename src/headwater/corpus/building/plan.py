@@ -13,7 +13,7 @@ from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.pages import SUFFIXES as PAGE_SUFFIXES
 from headwater.corpus.sources.pages import holds_pages
 from headwater.corpus.sources.text import SUFFIXES, holds_text
-from headwater.errors import DataError, FolderError
+from headwater.errors import DataError
 from headwater.reading import check_name, sha256_of, without_surrogates
 from headwater.storage import (
     Input,
@@ -93,14 +93,6 @@ def open_source(number: int, source: str | Path, *, alone: bool = True) -> Build
     return BuildSource(named, name, str(absolute), path, tasks, skipped)
 
 
-def _has_utf8_name(path: Path) -> bool:
-    try:
-        check_name(path)
-    except FolderError:
-        return False
-    return True
-
-
 def _text_files(source: Path) -> tuple[list[Path], list[str]]:
     """Return the files of a source in order, and the names of skipped items: other files, folders and links."""
     if source.is_file():
@@ -111,7 +103,8 @@ def _text_files(source: Path) -> tuple[list[Path], list[str]]:
         expected = f"a file, a folder or {' or '.join(BUILT_IN)}"
         raise DataError(f"{source} {problem}", expected=expected, repair="Check the path")
     every, left_out = user_files(source)
-    files = [path for path in every if (holds_text(path) or holds_pages(path)) and _has_utf8_name(path)]
+    named = [path for path in every if str(path) == without_surrogates(str(path))]  # in UTF-8
+    files = [path for path in named if holds_text(path) or holds_pages(path)]
     if not files:
         raise DataError(
             f"{source} contains no text file",

@@ -9,14 +9,13 @@ Each task writes the keys of its documents to files, a row after the other. They
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-_BLOCK_ROWS = 16_384  # read at a time
 FINGERPRINT_ROW = np.dtype((">u8", 2))  # 16 bytes of SHA-256: P(a collision of 1e9 documents) < 1e-20
 
 
@@ -27,15 +26,8 @@ def text_fingerprint(text: str) -> bytes:
 
 def read_column(files: Sequence[Path], row: np.dtype[Any], column: int) -> npt.NDArray[np.uint64]:
     """Return a column of the rows of all files, (rows,)."""
-
-    def blocks() -> Iterator[npt.NDArray[np.uint64]]:
-        yield np.empty(0, np.uint64)
-        for path in files:
-            with path.open("rb") as handle:
-                while len(block := np.fromfile(handle, row, _BLOCK_ROWS)):
-                    yield block[:, column].astype(np.uint64)
-
-    return np.concatenate([*blocks()])
+    rows = (np.memmap(path, row, "r") for path in files if path.stat().st_size)
+    return np.concatenate([np.empty(0, np.uint64), *(array[:, column].astype(np.uint64) for array in rows)])
 
 
 def first_rows(files: Sequence[Path], row: np.dtype[Any]) -> npt.NDArray[np.int64]:

@@ -47,6 +47,7 @@ from headwater.storage import (
 COLUMNS = ("url", "score", "total_score", "submissions", "date", "subreddit")
 FUNNEL = "funnel.json"
 SHARD_LINKS = 1_000_000
+_PARTITION = "{:05d}.jsonl"
 NO_TEXT_SUFFIXES = (
     *(".jpg", ".jpeg", ".png", ".gif", ".gifv", ".webp", ".bmp", ".svg", ".ico", ".tif", ".tiff"),
     *(".mp3", ".ogg", ".wav", ".flac", ".mp4", ".webm", ".avi", ".mov", ".wmv", ".mkv", ".flv", ".swf"),
@@ -254,7 +255,7 @@ class _DumpRunner(TaskRunner):
                         continue
                     partition = rank(0, page_key(link["url"])) % self.config.partitions
                     if partition not in handles:
-                        path = work / _partition(partition)
+                        path = work / _PARTITION.format(partition)
                         handles[partition] = opened.enter_context(path.open("w", encoding="utf-8"))
                     handles[partition].write(json.dumps(link) + "\n")
         except DataError as error:
@@ -262,10 +263,6 @@ class _DumpRunner(TaskRunner):
                 raise
             funnel.cut.append(f"Left out{' from there on' if funnel.submissions else ''}: {error}")
         return vars(funnel)
-
-
-def _partition(number: int) -> str:
-    return f"{number:05d}.jsonl"
 
 
 def _write(links: Iterator[dict[str, Any]], out: Path) -> int:
@@ -291,7 +288,7 @@ def _merged(runner: _DumpRunner) -> Iterator[dict[str, Any]]:
     for partition in range(runner.config.partitions):
         pages: dict[str, dict[str, Any]] = {}
         for dump in range(len(runner.dumps)):
-            path = runner.output("dumps", dump) / _partition(partition)
+            path = runner.output("dumps", dump) / _PARTITION.format(partition)
             if not path.exists():
                 continue
             with path.open(encoding="utf-8") as handle:
