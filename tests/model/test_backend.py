@@ -16,6 +16,7 @@ from torch.nn import functional
 from headwater.device import processor_vendor
 from headwater.inference.backends import choose_precision as chosen_precision
 from headwater.model import Backend, build_model, cross_entropy, default_backend, preset
+from headwater.model.attention import attend_plainly
 from headwater.model.backend import TORCH
 from headwater.model.loss import cross_entropy_plainly
 from headwater.pretraining import TokenBatch, l1
@@ -34,6 +35,18 @@ def results(function: Callable[..., Tensor], *operands: Tensor) -> list[Tensor]:
 def assert_close(got: list[Tensor], expected: list[Tensor], tolerance: float = 1e-5) -> None:
     for a, b in zip(got, expected, strict=True):
         assert (a - b).abs().max() <= tolerance * b.abs().max() + 1e-7
+
+
+@pytest.mark.parametrize("time", [7, 257])
+def test_full_attention_of_short_and_long_texts(time: int) -> None:
+    operands = torch.randn(3, 2, 4, time, 16, generator=torch.Generator().manual_seed(0)).bfloat16().unbind()
+    mask = (torch.arange(time) < torch.tensor([[time], [time - 3]]))[:, None, None, :]
+
+    def attend(*qkv: Tensor) -> Tensor:
+        return Backend().attend(*qkv, mask, causal=False)
+
+    expected = results(lambda *qkv: attend_plainly(*qkv, mask), *(operand.float() for operand in operands))
+    assert_close(results(attend, *operands), expected, tolerance=2e-2)
 
 
 @settings(max_examples=20, deadline=None)
