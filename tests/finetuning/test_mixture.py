@@ -43,6 +43,7 @@ from headwater.finetuning.results.metrics import paired_difference, reliability
 from headwater.finetuning.rows.split import folds
 from headwater.inference import load
 from headwater.model import preset
+from headwater.training import Trainer
 
 ABC = Labels(target="class", names=["a", "b", "c"])
 SUBJECTS = ["film", "plot", "scene", "music", "story", "actor", "ending", "camera", "dialogue", "set"]
@@ -356,23 +357,47 @@ def test_a_stopped_cross_validation_resumes(base: Path, tmp_path: Path, monkeypa
     train = table(tmp_path / "t.csv", rows)
     whole = finetune(config, tmp_path / "whole", model=base, train=train)
     assert {one["name"] for one in whole["members"]} == {"tfidf", "probe", "lp-ft"}
-    trained: list[int] = []
+    trained: list[Any] = []
     original = members_module.train_task
 
     def stopping(*given: Any, **more: Any) -> Any:
-        trained.append(0)
-        if len(trained) == 3:
+        if len(trained) == 2:
             raise Stop
+        trained.append(given[1])
         return original(*given, **more)
 
     monkeypatch.setattr(members_module, "train_task", stopping)
     with pytest.raises(Stop):
         finetune(config, tmp_path / "stopped", model=base, train=train)
-    (tmp_path / "stopped" / "folds" / "1.npy").write_bytes(b"")  # killed while it wrote
+    updates: list[int] = []
+    update = Trainer.update
+    monkeypatch.setattr(members_module, "train_task", original)
+    monkeypatch.setattr(Trainer, "update", lambda *given: [updates.append(1), update(*given)][1])
     assert finetune(config, tmp_path / "stopped", model=base, train=train) == whole
-    assert len(trained) == 3 + 2 + 1  # two folds, stopped, the second again and the third, all rows
+    assert len(updates) == 2  # of the third fold
     assert content_of(tmp_path / "stopped") == content_of(tmp_path / "whole")
     assert not (tmp_path / "stopped" / "folds").exists()
+
+
+def test_tuning_of_few_rows_is_the_mean_of_its_folds(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[dict[str, torch.Tensor]] = []
+    original = members_module.train_task
+
+    def keeping(*given: Any, **more: Any) -> Any:
+        training = original(*given, **more)
+        trained.append({name: value.clone() for name, value in given[1].model.state_dict().items()})
+        return training
+
+    monkeypatch.setattr(members_module, "train_task", keeping)
+    config = FinetuneConfig.build({"recipe": "lp-ft", "epochs": 1})
+    rows, _ = reviews(36)
+    opened = open_base(config, base)
+    examples = encode(arrange_rows(config, {"train": ("rows", rows)}), opened, config)
+    tuned, before = fit(examples, config).model.base.state_dict(), opened.model.state_dict()
+    assert len(trained) == 3
+    for name, value in tuned.items():
+        torch.testing.assert_close(value, torch.stack([fold[name] for fold in trained]).mean(dim=0))
+        assert torch.equal(value, before[name]) == (name == "tokens.weight"), name
 
 
 @pytest.mark.parametrize(("count", "skipped"), [(126, True), (60, False)])

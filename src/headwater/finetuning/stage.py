@@ -1,9 +1,9 @@
 """`headwater finetune` as a stage: from a base and labelled files to a fine-tuned model folder.
 
 The folder also has `metrics.json` (every figure with its interval), `config.toml` (resolved), `metrics.jsonl` (a
-line per update), `report.html`, `predictions-PART.jsonl` and, if labels look wrong, `doubtful-labels.jsonl`.
-During training it has `checkpoints/`: the same command, run again, resumes from the newest one; they are removed
-at the end.
+line per update, without cross-validation), `report.html`, `predictions-PART.jsonl` and, if labels look wrong,
+`doubtful-labels.jsonl`. During training it has `checkpoints/`, in cross-validation those of each fold in `folds/`:
+the same command, run again, resumes from the newest one; they are removed at the end.
 """
 
 from __future__ import annotations

@@ -54,9 +54,9 @@ class Base:
         """The shape of the model."""
         return self.model.config
 
-    def fresh(self) -> Model:
-        """Return a copy of the model, to be trained."""
-        copy = build_model(self.config)
+    def fresh(self, dropout: float | None = None) -> Model:
+        """Return a copy of the model, to be trained; dropout: in place of this training's."""
+        copy = build_model(self.config if dropout is None else self.config.with_dropout(dropout))
         copy.load_state_dict(self.model.state_dict())
         return copy.to(self.model.tokens.weight.device)
 

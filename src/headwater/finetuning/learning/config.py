@@ -51,9 +51,10 @@ class Policy:
     base_rows: rows on which bases are compared. doubted_rows: rows that are searched for wrong labels.
     small_epochs, small_updates, fewest_updates: GPT-1's recipe has more than the paper's `paper_epochs` for few
     rows: up to `small_epochs` for `small_updates`, or as many as give `fewest_updates`.
-    lp_ft_rate, lp_ft_warmup, lp_ft_epochs, lp_ft_rows, lp_ft_updates: LP-FT's rate and warm-up; its epochs up to
-    `lp_ft_rows` rows, fewer beyond; up to `few_rows` rows as many as give `lp_ft_updates` updates, at least half
-    and at most all of them. Measured on SST-2 and SNLI.
+    lp_ft_rate, lp_ft_width, lp_ft_warmup: LP-FT's rate up to this width, and inversely as the width beyond; its
+    warm-up. lp_ft_epochs, lp_ft_rows, lp_ft_updates: its epochs up to `lp_ft_rows` rows, fewer beyond; up to
+    `few_rows` rows as many as give `lp_ft_updates` updates, at least half and at most all of them. Measured on
+    SST-2 and Korean reviews with bases of the widths 384 and 320.
     """
 
     few_rows: int = 500
@@ -76,11 +77,12 @@ class Policy:
     small_epochs: int = 8
     small_updates: int = 450
     fewest_updates: int = 60
-    lp_ft_rate: float = 1e-4
+    lp_ft_rate: float = 2e-4
+    lp_ft_width: int = 384
     lp_ft_warmup: float = 0.1
     lp_ft_epochs: int = 10
     lp_ft_rows: int = 1_500
-    lp_ft_updates: int = 20
+    lp_ft_updates: int = 15
     patience: int = 2
 
     def is_few(self, rows: int, outputs: int) -> bool:
@@ -161,7 +163,8 @@ class FinetuneConfig(TrainConfig):
     steps: int | None = Field(default=None, ge=1, le=1 << 40)  # type: ignore[assignment]
     """Updates; by default as many as the epochs have."""
     learning_rate: float | None = Field(default=None, gt=0)  # type: ignore[assignment]
-    """The peak learning rate; by default the base's own, and of lp-ft 1e-4."""
+    """The peak learning rate; by default the base's own, and of lp-ft 2e-4, less for a base
+    wider than 384."""
     validate_every: int | None = Field(default=None, ge=1)  # type: ignore[assignment]
     """Updates between measurements; by default each epoch's end, or three times in a shorter training."""
     schedule: Schedule = "gpt1-linear"
@@ -169,6 +172,7 @@ class FinetuneConfig(TrainConfig):
     beta2: float = Field(default=0.999, ge=0, lt=1)
     adam: AdamForm = "original"
     dropout: float | None = Field(default=0.1, ge=0, lt=1)
+    """Of the base's training in gpt1; lp-ft has none."""
     keep: int = Field(default=1, ge=1)
 
     @field_validator("encoding")
@@ -245,7 +249,7 @@ class FinetuneConfig(TrainConfig):
         if self.learning_rate is not None:
             return self.learning_rate, "as configured"
         if self.recipe == "lp-ft":
-            return POLICY.lp_ft_rate, "of the recipe lp-ft"
+            return POLICY.lp_ft_rate * min(1.0, POLICY.lp_ft_width / base.width), "of the recipe lp-ft"
         if base.transfer_rate is None:
             return transfer_rate(base.width), "of a model of this width that Headwater trained"
         foreign = "the paper's, for a base without a record"

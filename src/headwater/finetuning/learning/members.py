@@ -1,7 +1,7 @@
 """The members of a mixture: how each learns, and its predictions for rows that it has not learned from.
 
 TF-IDF with a linear model; the probe, the same linear model on the base's features; LP-FT (Kumar et al. 2022),
-which begins with the probe and tunes all weights; GPT-1's own head.
+which begins with the probe and tunes all weights but the token embeddings; GPT-1's own head.
 
 A head with random weights would first distort what the base has learned, so LP-FT begins with the probe. The
 loss of a probe that separates its rows teaches the base little more. So classes are tuned on cosines between
@@ -12,11 +12,11 @@ features.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from headwater.finetuning.learning.bases import poolings, seeds
 from headwater.finetuning.learning.config import POLICY, FinetuneConfig
@@ -39,13 +39,13 @@ from headwater.finetuning.model.mixture import mean_loss, mixture_weights, pool
 from headwater.finetuning.model.tfidf import Tfidf
 from headwater.finetuning.rows.labels import Labels
 from headwater.finetuning.rows.row import MemberName, TaskName
-from headwater.storage import save_array, storage_errors
+from headwater.storage import SILENT, storage_errors
 
 if TYPE_CHECKING:
     from headwater.model import Model
     from headwater.tokenizer import Tokenizer
 
-FOLDERS = "folds"  # of a run: what each fold's training predicted, until the end
+FOLDERS = "folds"  # of a run: each fold's training, until the end
 
 
 @dataclass(frozen=True)
@@ -154,15 +154,25 @@ def _line_labels(labels: Labels) -> Labels:
 def _learn_lp_ft(
     examples: Examples, config: FinetuneConfig, reporter: Reporter, members: Members
 ) -> Member | None:
-    """Learn LP-FT; None if the mixture of the first fold's rows does not gain by it."""
+    """Learn LP-FT; None if the mixture of the first fold's rows does not gain by it.
+
+    In cross-validation the model is the mean of the folds' weights (a "soup", Wortsman et al. 2022): as good as
+    another training on all rows, which it replaces.
+    """
     probe = members.get("probe") or _learn_probe(examples, config, reporter, {})
     others = {name: member.held for name, member in members.items()}
     if not examples.crossed:
         return _learn_lp_ft_once(examples, config, reporter, probe, others)
-    shares = []
+    shares, average, training = [], None, None
     reporter.progress.start("cross-validation", len(examples.splits), "trainings")
     for number, (learn, held) in enumerate(examples.splits):
-        shares.append(_fold(examples, config, probe, learn, held, number, reporter))
+        out = None if reporter.out is None else reporter.out / FOLDERS / str(number)
+        if out is not None:
+            with storage_errors(out):
+                out.mkdir(parents=True, exist_ok=True)
+        model, training = _tune(examples, config, probe, learn, None, replace(reporter, progress=SILENT, out=out))
+        shares.append(model.predict(examples.seen.take(held), examples.labels)[0])
+        average = _averaged(average, model, number)
         reporter.progress.advance(number + 1)
         if number == 0 and others and len(held) >= POLICY.least_rows:
             own = {name: held_shares[: len(held)] for name, held_shares in others.items()}
@@ -172,14 +182,26 @@ def _learn_lp_ft(
                 reporter.progress.finish("tuning the base does not help, and is left out")
                 return None
     reporter.progress.finish()
+    assert average is not None
     calibrated, scale = _calibrated(np.concatenate(shares), examples, examples.held)
 
-    def finish() -> tuple[TaskModel, Training]:
-        model, training = _tune(examples, config, probe, np.arange(examples.count), None, reporter)
-        _scale_head(model, scale)
-        return model, training
+    def finish() -> tuple[TaskModel, Training | None]:
+        if examples.labels.target == "class":
+            _fit_head(average, examples, probe, np.arange(examples.count))
+        _scale_head(average, scale)
+        return average, training
 
     return Member(calibrated, finish, probe.choice)
+
+
+@torch.no_grad()
+def _averaged(average: PooledModel | None, model: PooledModel, count: int) -> PooledModel:
+    """Return the mean of `count` models, which is changed, and of one more, weight by weight."""
+    if average is None:
+        return model
+    for mean, weight in zip(average.parameters(), model.parameters(), strict=True):
+        mean.lerp_(weight, 1 / (count + 1))
+    return average
 
 
 def _learn_lp_ft_once(
@@ -236,29 +258,6 @@ def _scale_head(model: PooledModel, scale: float) -> None:
     model.set_head(*(values.detach().cpu().numpy() * np.float32(scale) for values in head))
 
 
-def _fold(
-    examples: Examples,
-    config: FinetuneConfig,
-    probe: Member,
-    learn: Indices,
-    held: Indices,
-    number: int,
-    reporter: Reporter,
-) -> Floats:
-    """Return the probabilities of a fold's rows by LP-FT without them, from a file of the run if it is there."""
-    path = None if reporter.out is None else reporter.out / FOLDERS / f"{number}.npy"
-    if path is not None and path.is_file():
-        with suppress(ValueError, EOFError):  # of a process that was killed while it wrote
-            return np.asarray(np.load(path), np.float32)
-    model, _ = _tune(examples, config, probe, learn, None, Reporter())
-    shares = model.predict(examples.seen.take(held), examples.labels)[0]
-    if path is not None:
-        with storage_errors(path):
-            path.parent.mkdir(exist_ok=True)
-        save_array(path, shares)
-    return shares
-
-
 def _tune(
     examples: Examples,
     config: FinetuneConfig,
@@ -267,11 +266,12 @@ def _tune(
     measured: tuple[Indices, Callable[[Floats], float]] | None,
     reporter: Reporter,
 ) -> tuple[PooledModel, Training]:
-    """Tune all weights of a copy of the base, from the probe, on the rows `learn`.
+    """Tune a copy of the base, from the probe, on the rows `learn`, without dropout.
 
     Without rows to measure on, the head of classes is fitted again in the end.
     """
-    labels, seen, base = examples.labels, examples.seen, examples.base.fresh()
+    labels, seen, base = examples.labels, examples.seen, examples.base.fresh(dropout=0)
+    base.tokens.weight.requires_grad_(False)
     assert probe.choice is not None
     assert probe.features is not None
     model = PooledModel(
