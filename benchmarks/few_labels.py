@@ -8,8 +8,9 @@ Pearson's correlation for STS-B. The encoder is minilm, for Korean gpt2-mini-ko,
 Headwater's mixture, and `lp-ft` and `gpt1` are its recipes; `probe` is scikit-learn's logistic regression (ridge
 regression for STS-B) on `lm.embed`, its strength chosen by cross-validation; `tfidf` the same on TF-IDF of words
 and character n-grams. Tickets (six teams, German and English, rare ones too) and stars (reviews, one to five)
-are tables as offices have them, made here, with 5 % wrong labels in their training rows. SetFit runs at its
-defaults in an environment of its own (`pip install setfit 'transformers<5'`), for one text only.
+are tables as offices have them, made here, with 5 % wrong labels in their training rows. Sources, the packages
+of python-docs, are the labels of a quick start (`--labels quickstart/labels/source`). SetFit runs at its defaults
+in an environment of its own (`pip install setfit 'transformers<5'`), for one text only.
 
 Results are kept in `--out`, where those that it has already are not measured again, so the table can be made in
 parts. The last lines are the table of all results in it; `--rows` without a number prints nothing else.
@@ -36,7 +37,7 @@ import numpy as np
 
 import headwater as hw
 
-SETS = ("sst2", "clinc150", "snli", "stsb", "korean", "tickets", "stars")
+SETS = ("sst2", "clinc150", "snli", "stsb", "korean", "tickets", "stars", "sources")
 METHODS = ("tfidf", "probe", "default", "setfit", "lp-ft", "gpt1")
 LEVELS = 6  # STS-B's scores, in place of classes
 Rows = list[tuple[tuple[str, ...], Any]]
@@ -61,6 +62,7 @@ json.dump([names[int(one)] for one in model.predict(given["test"])], open(sys.ar
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--labels", type=Path, help="labels folder of a quick start, for the set sources")
     parser.add_argument("--out", type=Path, default=Path("few_labels.json"), help="results, kept and extended")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
     parser.add_argument("--rows", nargs="*", type=int, default=[8, 64, 500], help="of a class; none: the table")
@@ -74,7 +76,7 @@ def main() -> None:
     methods = [one for one in METHODS if one in given.methods or (one == "setfit" and given.setfit)]
     results = Results(given.out)
     for name, per_class, seed in itertools.product(given.sets, given.rows, given.seeds):
-        train, test = read(name, given.data)
+        train, test = read(name, given.labels if name == "sources" else given.data)
         rows = sample(train, per_class, seed, is_score=name == "stsb")
         asked = [test[n] for n in np.random.default_rng(0).permutation(len(test))[: given.test]]
         for method in methods:
@@ -130,7 +132,7 @@ def _cell(found: list[dict[str, Any]]) -> str:
 
 
 def read(name: str, data: Path) -> tuple[Rows, Rows]:
-    """Return the training and the test rows of a set."""
+    """Return the training and the test rows of a set; data: of sources its labels folder."""
     folder = data / "finetune"
     if name == "sst2":
         files = [folder / "sst2" / "sentences" / f"{part}.tsv" for part in ("train", "test")]
@@ -149,6 +151,10 @@ def read(name: str, data: Path) -> tuple[Rows, Rows]:
         train, test = _tickets()
     elif name == "stars":
         train, test = _stars()
+    elif name == "sources":
+        lines = ((data / f"{part}.jsonl").read_text(encoding="utf-8") for part in ("train", "validation"))
+        parsed = (map(json.loads, text.splitlines()) for text in lines)
+        train, test = ([((row["text"],), row["label"]) for row in rows] for rows in parsed)
     else:
         train, test = _korean(data / "train-text" / "korean" / "nsmc_reviews.txt")
     return train, test

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
+from torch.optim.swa_utils import AveragedModel
 
 from headwater.finetuning.learning.bases import poolings, seeds
 from headwater.finetuning.learning.config import POLICY, FinetuneConfig
@@ -163,7 +163,9 @@ def _learn_lp_ft(
     others = {name: member.held for name, member in members.items()}
     if not examples.crossed:
         return _learn_lp_ft_once(examples, config, reporter, probe, others)
-    shares, average, training = [], None, None
+    shares: list[Floats] = []
+    average: AveragedModel | None = None
+    training: Training | None = None
     reporter.progress.start("cross-validation", len(examples.splits), "trainings")
     for number, (learn, held) in enumerate(examples.splits):
         out = None if reporter.out is None else reporter.out / FOLDERS / str(number)
@@ -172,7 +174,8 @@ def _learn_lp_ft(
                 out.mkdir(parents=True, exist_ok=True)
         model, training = _tune(examples, config, probe, learn, None, replace(reporter, progress=SILENT, out=out))
         shares.append(model.predict(examples.seen.take(held), examples.labels)[0])
-        average = _averaged(average, model, number)
+        average = average or AveragedModel(model)
+        average.update_parameters(model)
         reporter.progress.advance(number + 1)
         if number == 0 and others and len(held) >= POLICY.least_rows:
             own = {name: held_shares[: len(held)] for name, held_shares in others.items()}
@@ -183,25 +186,17 @@ def _learn_lp_ft(
                 return None
     reporter.progress.finish()
     assert average is not None
+    mean = average.module
+    assert isinstance(mean, PooledModel)
     calibrated, scale = _calibrated(np.concatenate(shares), examples, examples.held)
 
     def finish() -> tuple[TaskModel, Training | None]:
         if examples.labels.target == "class":
-            _fit_head(average, examples, probe, np.arange(examples.count))
-        _scale_head(average, scale)
-        return average, training
+            _fit_head(mean, examples, probe, np.arange(examples.count))
+        _scale_head(mean, scale)
+        return mean, training
 
     return Member(calibrated, finish, probe.choice)
-
-
-@torch.no_grad()
-def _averaged(average: PooledModel | None, model: PooledModel, count: int) -> PooledModel:
-    """Return the mean of `count` models, which is changed, and of one more, weight by weight."""
-    if average is None:
-        return model
-    for mean, weight in zip(average.parameters(), model.parameters(), strict=True):
-        mean.lerp_(weight, 1 / (count + 1))
-    return average
 
 
 def _learn_lp_ft_once(
