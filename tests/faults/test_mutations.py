@@ -111,7 +111,7 @@ def _tuned(folder: Path) -> Any:
 
     tuned = FineTuned.load(folder)
     weights = {name: weight.numpy().tobytes() for name, weight in tuned.base.state_dict().items()}
-    return weights, tuned.tokenizer.identity, tuned.task, tuned.labels, tuned.columns
+    return weights, tuned.tokenizer.identity, tuned.task, tuned.labels, tuned.description.columns
 
 
 def _results(folder: Path) -> Any:

@@ -79,7 +79,7 @@ def predict_file(
         file,
         fine_tuned.task,
         named,
-        trained=fine_tuned.columns,
+        trained=fine_tuned.description.columns,
         need_label=False,
         keep=True,
         limit=limit,

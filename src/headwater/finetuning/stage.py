@@ -118,7 +118,7 @@ def run_stage(
     parts = replace(parts, notes=[*parts.notes, *base_notes(base, parts)])
     progress.start("tokens")
     examples = encode(parts, base, config, build=build)
-    progress.finish(f"{counted(len(examples.seen.ids), 'token')} of the rows that are learned from or choose")
+    progress.finish(f"{counted(len(examples.seen.ids), 'token')} in {counted(len(examples.seen), 'row')}")
     for note in examples.parts.notes:
         progress.note(note)
     stage.begin()

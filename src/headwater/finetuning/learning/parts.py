@@ -34,9 +34,9 @@ class Part:
     rows: list[Raw]
     targets: npt.NDArray[np.float64]
 
-    def take(self, places: list[int]) -> Part:
+    def take(self, indices: list[int]) -> Part:
         """Return some of the rows."""
-        return Part(self.name, [self.rows[index] for index in places], self.targets[places])
+        return Part(self.name, [self.rows[index] for index in indices], self.targets[indices])
 
 
 @dataclass(frozen=True)

@@ -87,20 +87,10 @@ class FineTuned:
     members: dict[MemberName, Tfidf | TaskModel] = field(repr=False)
 
     @classmethod
-    def of(
-        cls, model: TaskModel, tokenizer: Tokenizer, labels: Labels, columns: Columns | None = None
-    ) -> FineTuned:
-        """Return a single task model as a fine-tuned model."""
-        name: MemberName = "lp-ft" if isinstance(model, PooledModel) else "gpt1"
-        described = TaskDescription(
-            task=model.task,
-            labels=labels,
-            columns=columns or Columns(),
-            weights={name: 1.0},
-            pooled=model.pooled if isinstance(model, PooledModel) else "mean",
-            dropout=model.dropout,
-        )
-        return cls(described, tokenizer, model.model, {name: model})
+    def of(cls, model: TaskModel, tokenizer: Tokenizer, labels: Labels) -> FineTuned:
+        """Return a model with GPT-1's head alone as a fine-tuned model."""
+        described = TaskDescription(task=model.task, labels=labels, weights={"gpt1": 1.0}, dropout=model.dropout)
+        return cls(described, tokenizer, model.model, {"gpt1": model})
 
     @property
     def task(self) -> TaskName:
@@ -111,11 +101,6 @@ class FineTuned:
     def labels(self) -> Labels:
         """What the outputs mean."""
         return self.description.labels
-
-    @property
-    def columns(self) -> Columns:
-        """The columns of the training rows."""
-        return self.description.columns
 
     def encode(self, rows: Iterable[Raw], labels: Labels | None = None, name: str = "") -> Encoded:
         """Encode rows in composed form, with their targets if `labels` are given; see `inputs.encode`."""

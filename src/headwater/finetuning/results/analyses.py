@@ -164,13 +164,15 @@ class FinetuneResults:
     def to_dict(self) -> dict[str, Any]:
         """Return the content of metrics.json."""
         content = asdict(self)
+        first = {name: content.pop(name) for name in ("task", "target", "metric", "recipe", "base")}
         for name in ("rarest", "left_out"):
             del content[name]
         measured, training, tests = (content.pop(name) for name in ("measured", "training", "tests"))
         rows, crossed = content.pop("train_rows"), content.pop("crossed")
         for mistake in content["mistakes"]:
             del mistake["pieces"]
-        content |= self.score | {
+        content = first | self.score | content
+        content |= {
             "count": self.measured.count,
             "cross_validated": crossed,
             "counts": {"train": rows, "validation": 0 if crossed else self.measured.count},
@@ -356,8 +358,8 @@ def doubts(fitted: Fitted, examples: Examples, config: FinetuneConfig) -> Doubts
     if wilson(right, len(label_ids))[0] < needed:
         accuracy = f"accuracy {right / len(label_ids):.2f}, which is not clearly above {needed:.2f}"
         return Doubts(len(rows), 0, [], f"the models are not good enough to doubt a label ({accuracy})")
-    places = np.arange(len(rows))
-    own, largest = shares[places, label_ids], shares[places, suggested]
+    indices = np.arange(len(rows))
+    own, largest = shares[indices, label_ids], shares[indices, suggested]
     known = _known_classes(label_ids, suggested, labels.outputs)
     order = np.argsort(own - largest, kind="stable")
     order = order[(largest[order] - own[order] >= _MARGIN) & known[label_ids[order]]]
@@ -393,14 +395,14 @@ def _judged(
     if fitted.tfidf is None:
         return None
     rows = examples.parts.train.rows
-    places = sampled(np.arange(len(rows)), POLICY.doubted_rows)
-    sample, targets, labels = [rows[index] for index in places], examples.seen.targets[places], examples.labels
+    indices = sampled(np.arange(len(rows)), POLICY.doubted_rows)
+    sample, targets, labels = [rows[index] for index in indices], examples.seen.targets[indices], examples.labels
     fold = folds(sample, targets, config.seed, POLICY.folds)
     if fold is None:
         return None
     splits = [(np.flatnonzero(fold != n), np.flatnonzero(fold == n)) for n in range(POLICY.folds)]
     held = np.concatenate([part for _, part in splits])
-    wanted, weights = labels.probabilities(examples.seen.take(places)), examples.weights[places]
+    wanted, weights = labels.probabilities(examples.seen.take(indices)), examples.weights[indices]
     matrices: list[tuple[Any, Sequence[float]]] = []
     names: tuple[MemberName, ...] = ("tfidf", "probe")
     for name in names:
@@ -410,7 +412,7 @@ def _judged(
             strengths = [choice.strength] if choice else [TFIDF_STRENGTHS[1]]
             matrices.append((fitted.tfidf.features([row.segments for row in sample]), strengths))
         elif choice and member and member.features is not None and not examples.left_out:
-            matrices.append((member.features[places], [choice.strength]))
+            matrices.append((member.features[indices], [choice.strength]))
     each = [
         choose_linear({"features": matrix}, wanted, weights, labels, splits, strengths)[1]
         for matrix, strengths in matrices

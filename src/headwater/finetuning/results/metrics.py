@@ -25,7 +25,8 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 RESAMPLES = 1_000
-CONFIDENCE = 0.95
+_TAIL = 100 * (1 - 0.95) / 2  # per cent
+_TAILS = (_TAIL, 100 - _TAIL)
 # Numbers that are drawn at a time: 8 MB for any number of rows and classes.
 _CELLS = 1 << 20
 # Bins of equal width of a calibration error; the shares of rows, the most confident first, that are shown.
@@ -196,7 +197,7 @@ def _measure(
     low, high = measured["accuracy"]["interval"] = list(wilson(round(accuracy * total), total))
     reach = max(accuracy - low, high - accuracy)
     for name, resampled in values.items():
-        value, (low, high) = measured[name]["value"], _interval(np.concatenate(resampled))
+        value, (low, high) = measured[name]["value"], np.percentile(np.concatenate(resampled), _TAILS).tolist()
         if low == high:
             width, least = (2 * reach, -1.0) if name == "matthews" else (reach, 0.0)
             low, high = max(least, value - width), value + width
@@ -222,13 +223,8 @@ def paired_difference(
             for decided in (first, second)
         )
         differences.append(after - before)
-    low, high = _interval(np.array(differences))
+    low, high = np.percentile(differences, _TAILS).tolist()
     return low, high
-
-
-def _interval(values: Floats) -> list[float]:
-    tail = 100 * (1 - CONFIDENCE) / 2
-    return np.percentile(values, [tail, 100 - tail]).tolist()
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def split(
     seed: int,
     name: str,
 ) -> tuple[list[int], list[int]]:
-    """Return the places of training and validation rows: the same share of the rows of each class.
+    """Return the indices of training and validation rows: the same share of the rows of each class.
 
     Classes whose share is less than half a row are divided together, so that they keep most of their rows. Copies
     stay together; a class with a single text is in training only. Raises DataError if a side is empty.
@@ -89,14 +89,14 @@ def split(
     return sorted(train), sorted(validation)
 
 
-def _copies(rows: Sequence[Raw], places: Iterable[int]) -> list[list[int]]:
-    """Return the places in groups of copies, in the order in which these first come.
+def _copies(rows: Sequence[Raw], indices: Iterable[int]) -> list[list[int]]:
+    """Return the indices in groups of copies, in the order in which these first come.
 
     A pair of texts is a copy of the pair in the other order: some models read them alike.
     """
-    places = list(places)
+    indices = list(indices)
     groups: defaultdict[str, list[int]] = defaultdict(list)
-    for index, key in zip(places, keys_of((rows[index] for index in places), in_order=False), strict=True):
+    for index, key in zip(indices, keys_of((rows[index] for index in indices), in_order=False), strict=True):
         groups[key].append(index)
     return [*groups.values()]
 
