@@ -108,7 +108,9 @@ def finetune(
     metrics = run(
         config, out, model=base, train=train, validation=validation, test=test, progress=terminal_progress()
     )
-    following = f"headwater predict --model {shlex.quote(str(out))} FILE --out predictions.jsonl"
+    following = (
+        f"To label new rows: headwater predict --model {shlex.quote(str(out))} FILE --out predictions.jsonl"
+    )
     emit({"out": str(out), **metrics}, as_json=as_json, text="\n".join([*metrics["summary"], following]))
 
 

@@ -138,29 +138,28 @@ def encode(
             rows, config.task, base.tokenizer, base.config.context, targets=targets, name=read[0].name, frame=frame
         )
 
-    train, validation, notes = parts.train, parts.validation, list(parts.notes)
-    count, chooses = len(train.rows), validation is not None and parts.fold is None
-    if validation is not None and chooses and len(validation.rows) > POLICY.most_validation:
-        most, rows = POLICY.most_validation, len(validation.rows)
+    train, notes, count = parts.train, list(parts.notes), len(parts.train.rows)
+    chooses = parts.validation if parts.fold is None else None
+    if chooses is not None and len(chooses.rows) > POLICY.most_validation:
+        most, rows = POLICY.most_validation, len(chooses.rows)
         notes.append(f"{most:,} of {rows:,} validation rows are used, drawn at random")
-        validation = validation.take(sampled(np.arange(rows), most).tolist())
-        parts = replace(parts, validation=validation)
-    seen = encoded(train, validation) if chooses and validation is not None else encoded(train)
-    if parts.fold is not None:
-        fold = parts.fold
-        splits = [(np.flatnonzero(fold != n), np.flatnonzero(fold == n)) for n in range(POLICY.folds)]
-    else:
+        chooses = chooses.take(sampled(np.arange(rows), most).tolist())
+        parts = replace(parts, validation=chooses)
+    seen = encoded(train) if chooses is None else encoded(train, chooses)
+    if parts.fold is None:
         splits = [(np.arange(count), np.arange(count, len(seen)))]
+    else:
+        splits = [(np.flatnonzero(parts.fold != n), np.flatnonzero(parts.fold == n)) for n in range(POLICY.folds)]
     learned = train.rows
-    if parts.split_off and chooses and validation is not None:  # in the end these are learned from, too
-        learned = [*train.rows, *validation.rows]
+    if parts.split_off and chooses is not None:  # in the end these are learned from, too
+        learned = [*train.rows, *chooses.rows]
     if sample_weight is not None:
         sample_weight = sample_weight[[row.row - 1 for row in learned]]
     weights = np.ones(len(seen), np.float32)
     weights[: len(learned)] = row_weights(config, seen.targets[: len(learned)], parts.labels, sample_weight)
     notes += truncation("training", train.rows, seen.cut[:count])
-    if validation is not None and chooses:
-        notes += truncation("validation", validation.rows, seen.cut[count:])
+    if chooses is not None:
+        notes += truncation("validation", chooses.rows, seen.cut[count:])
     return Examples(
         replace(parts, notes=notes),
         base,
@@ -169,7 +168,7 @@ def encode(
         count,
         splits,
         weights,
-        None if validation is None or chooses else encoded(validation),
+        None if parts.validation is None or chooses is not None else encoded(parts.validation),
         {name: encoded(part) for name, part in parts.tests.items()},
         build,
     )

@@ -41,7 +41,7 @@ def result_lines(results: FinetuneResults) -> list[str]:
     """Return the results as sentences: the weights, the scores, the comparison, warnings."""
     names = {member.name: _NAMES[member.name].format(base=results.base) for member in results.members}
     weighed = sorted((member for member in results.members if member.weight), key=lambda member: -member.weight)
-    shares = [f"{member.weight:.0%} {names[member.name]}" for member in weighed]
+    shares = [f"{100 * member.weight:.0f} % {names[member.name]}" for member in weighed]
     return [
         f"The model: {', '.join(shares) if len(shares) > 1 else names[weighed[0].name]}",
         *_score_lines(results),
@@ -116,8 +116,8 @@ def _comparison_lines(results: FinetuneResults, names: Mapping[MemberName, str])
     if not comparison or results.measured.baseline is None:
         return lines
     advice = {
-        "not apart": ["TF-IDF alone may do as well, and is faster: --set recipe=tfidf"],
-        "worse": ["TF-IDF alone is better on these rows: --set recipe=tfidf, or leave --set recipe out"],
+        "not apart": ["TF-IDF alone may do as well, and is faster: train with --set recipe=tfidf"],
+        "worse": ["TF-IDF alone is better on these rows: train with --set recipe=tfidf, or without --set recipe"],
         "better": [],
     }
     return [*lines, comparison, *advice[results.measured.baseline.verdict]]

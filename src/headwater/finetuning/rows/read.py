@@ -207,9 +207,8 @@ def _find_columns(
         if role in chosen:
             continue
         used = _columns_of(chosen)
-        likely = _by_name(role, first, used) or _by_name(
-            role, available, used
-        )  # a stray key of one row comes last
+        # A stray key of one row comes last.
+        likely = _by_name(role, first, used) or _by_name(role, available, used)
         if role == "answers" and {*likely} > {*_as_list(before.get(role, ""))}:  # more than in training, too
             chosen[role] = likely
         elif role in before and {*_as_list(before[role])} <= {*available} - used:
@@ -288,8 +287,8 @@ def _as_list(columns: str | list[str]) -> list[str]:
 
 def _by_name(role: str, columns: Sequence[str], used: Set[str]) -> list[str]:
     """Return the columns whose names are likely for a role: one, several for separate answers, or none."""
-    there = [column for column in columns if column not in used]
-    lowered = {compose(column).strip().lower(): column for column in there}
+    free = [column for column in columns if column not in used]
+    lowered = {compose(column).strip().lower(): column for column in free}
     for candidate in _NAMES[role]:
         if candidate in lowered and not (
             role == "premise" and candidate == "question" and "sentence" not in lowered
@@ -297,7 +296,7 @@ def _by_name(role: str, columns: Sequence[str], used: Set[str]) -> list[str]:
             return [lowered[candidate]]
     for stem in _ANSWER_STEMS if role == "answers" else ():
         numbered = [
-            c for c in there if c.lower().startswith(stem) and len(c) <= len(stem) + 2 and c.lower() != stem
+            c for c in free if c.lower().startswith(stem) and len(c) <= len(stem) + 2 and c.lower() != stem
         ]
         if len(numbered) >= 2:
             return sorted(numbered, key=lambda column: (len(column), column.lower()))  # 10 after 9
