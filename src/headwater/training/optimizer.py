@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -85,9 +86,11 @@ class Optimizer:
         self.names = [weight.name for weight in weights]
         self.parameters = [weight.parameter for weight in weights]
         self.masters = [weight.master for weight in weights]
+        # The garbage collector does not see a hook's references: an optimizer in one would never be freed.
+        hook = partial(_move_gradient, weakref.ref(self))
         for index, (parameter, master) in enumerate(zip(self.parameters, self.masters, strict=True)):
             if parameter is not master:
-                parameter.register_post_accumulate_grad_hook(self._moving_gradient(index))
+                parameter.register_post_accumulate_grad_hook(partial(hook, index))
         # The size of its steps is Adam's, so that both can have one learning rate.
         self._muon = torch.optim.Muon(list(muon), lr=0.0, adjust_lr_fn="match_rms_adamw") if muon else None
         taken = {id(master) for master in muon}
@@ -234,32 +237,25 @@ class Optimizer:
             self._adam.state[master]["step"].fill_(float(self.updates))
         self.copy_to_model()
 
-    def _moving_gradient(self, index: int) -> Callable[[Tensor], None]:
-        """Return a hook that moves a bfloat16 parameter's gradient to a float32 sum after each backward pass."""
-        # The garbage collector does not see a hook's references: an optimizer in one would never be freed.
-        this = weakref.ref(self)
 
-        def move(parameter: Tensor) -> None:
-            optimizer = this()
-            if optimizer is not None:
-                gradient, parameter.grad = parameter.grad, None
-                assert gradient is not None
-                optimizer._take_gradient(index, gradient)
-
-        return move
-
-    def _take_gradient(self, index: int, gradient: Tensor) -> None:
-        master, first = self.masters[index], self._bf16_gradient.pop(index, None)
-        if self._kernels is not None and first is None and master.grad is None:
-            self._bf16_gradient[index] = gradient  # enough if no second one comes
+def _move_gradient(of: weakref.ref[Optimizer], index: int, parameter: Tensor) -> None:
+    """Move a bfloat16 parameter's gradient to a float32 sum after a backward pass."""
+    optimizer = of()
+    if optimizer is None:
+        return
+    gradient, parameter.grad = parameter.grad, None
+    assert gradient is not None
+    master, first = optimizer.masters[index], optimizer._bf16_gradient.pop(index, None)
+    if optimizer._kernels is not None and first is None and master.grad is None:
+        optimizer._bf16_gradient[index] = gradient  # enough if no second one comes
+        return
+    if master.grad is None:
+        sum_ = optimizer._reusable_buffer.pop(index, None)
+        earlier = gradient if first is None else first
+        master.grad = earlier.float() if sum_ is None else sum_.copy_(earlier)
+        if first is None:
             return
-        if master.grad is None:
-            sum_ = self._reusable_buffer.pop(index, None)
-            earlier = gradient if first is None else first
-            master.grad = earlier.float() if sum_ is None else sum_.copy_(earlier)
-            if first is None:
-                return
-        if self._kernels is not None:
-            self._kernels.sum_to(master.grad, gradient.contiguous(), master.grad)
-        else:
-            master.grad += gradient
+    if optimizer._kernels is not None:
+        optimizer._kernels.sum_to(master.grad, gradient.contiguous(), master.grad)
+    else:
+        master.grad += gradient
