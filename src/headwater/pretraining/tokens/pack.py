@@ -88,11 +88,7 @@ def pack(
         with storage_errors(out):
             folder.mkdir(parents=True, exist_ok=True)
             with folder_lock(folder):
-                try:
-                    counts = _do_tasks(runner, workers, engine, address, progress)
-                except PartTooShortError:  # the same command would fail again
-                    shutil.rmtree(folder, ignore_errors=True)
-                    raise
+                counts = _do_tasks(runner, workers, engine, address, progress)
                 with stage.write() as work:
                     for part in TOKEN_PARTS:
                         _join_files(runner, part, counts[part]["tokens"], work)
@@ -129,7 +125,7 @@ def finish_tokens(stage: Stage, work: Path, tokenizer: Tokenizer, counts: Counts
 def _do_tasks(
     runner: PackRunner, workers: int, engine: Literal["local", "ray"], address: str, progress: Progress
 ) -> Counts:
-    """Do all tasks, and return the counts of both parts; raise PartTooShortError."""
+    """Do all tasks, and return the counts of both parts; raise DataError if one is too short."""
     if runner.missing("sizes", len(runner.files)):
         progress.start("measuring the corpus")
 
@@ -275,10 +271,6 @@ class PartEncoder:
         save_array(self._starts_file, np.concatenate(self._starts))
 
 
-class PartTooShortError(DataError):
-    """A part has too few tokens to train or to validate on."""
-
-
 def _check_lengths(runner: PackRunner, counts: Counts) -> None:
     for part, name in (("train", "training"), ("validation", "held-out")):
         tokens = counts[part]["tokens"]
@@ -289,7 +281,8 @@ def _check_lengths(runner: PackRunner, counts: Counts) -> None:
         if part == "validation" and total * 0.5 > 2 * runner.minimum:
             needed = min(0.5, max(2 * runner.minimum / total, 2 * runner.validation))  # more is not allowed
             repair += f", or hold out more: --validation {needed:.2g}"
-        raise PartTooShortError(
+        shutil.rmtree(runner.folder, ignore_errors=True)  # the same command would fail again
+        raise DataError(
             f"{runner.name} is too short: its {name} part has {tokens:,} tokens",
             expected=f"at least {runner.minimum}",
             repair=repair,
