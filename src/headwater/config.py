@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeGuard, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from headwater.errors import HeadwaterError, UsageError, nearest
 from headwater.plugins import OPTIONAL_ARCHITECTURES, RECIPES, not_installed, plugins
@@ -43,16 +43,6 @@ class Config(BaseModel):
     )
     # Keys whose value is a dict with some keys of another configuration.
     tables: ClassVar[Mapping[str, type[Config]]] = {}
-
-    @field_validator("*")
-    @classmethod
-    def _has_known_keys(cls, value: Any, info: ValidationInfo) -> Any:
-        table = cls.tables.get(info.field_name or "")
-        unknown = [key for key in value if key not in table.model_fields] if table else []
-        if unknown:
-            detail: Any = {"type": "extra_forbidden", "loc": (unknown[0],), "input": value[unknown[0]]}
-            raise ValidationError.from_exception_data(cls.__name__, [detail])
-        return value
 
     @field_validator("*")
     @classmethod

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from headwater import shipped
 from headwater.config import Config, Layer
@@ -56,6 +56,15 @@ class PretrainConfig(TrainConfig):
     """The beginning of these samples; empty starts a new text."""
     validation_windows: int = Field(default=256, ge=1)
     """The most windows for the held-out loss."""
+
+    @field_validator("model")
+    @classmethod
+    def _has_known_keys(cls, value: dict[str, Any]) -> dict[str, Any]:
+        unknown = [key for key in value if key not in ModelConfig.model_fields]
+        if unknown:
+            detail: Any = {"type": "extra_forbidden", "loc": (unknown[0],), "input": value[unknown[0]]}
+            raise ValidationError.from_exception_data(cls.__name__, [detail])
+        return value
 
     @classmethod
     def build(cls, *layers: Mapping[str, Any], source: str = "configuration") -> Self:
