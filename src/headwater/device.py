@@ -111,7 +111,8 @@ def available_cores() -> int:
         cores = _fast_cores_of_a_mac() or os.cpu_count() or 1
     else:
         affinity = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-        little = _cpu_list("sys/devices/cpu_atom/cpus")
+        spans = [part.split("-") for part in _read("sys/devices/cpu_atom/cpus").split(",") if part]  # 4-7,9
+        little = {cpu for span in spans for cpu in range(int(span[0]), int(span[-1]) + 1)}
         speeds = {}  # of each core: 1,024 is the fastest
         for cpu in affinity:
             capacity = _numbers(f"sys/devices/system/cpu/cpu{cpu}/cpu_capacity")
@@ -178,12 +179,6 @@ def _control_groups() -> Iterator[str]:
                 inside = Path(path).relative_to(root) if Path(path).is_relative_to(root) else Path()
                 for folder in (inside, *inside.parents):
                     yield str(point / folder).lstrip("/")
-
-
-def _cpu_list(path: str) -> set[int]:
-    """Return the numbers of a list such as `0-3,8`."""
-    spans = [part.split("-") for part in _read(path).split(",") if part]
-    return {cpu for span in spans for cpu in range(int(span[0]), int(span[-1]) + 1)}
 
 
 def _fast_cores_of_a_mac() -> int:

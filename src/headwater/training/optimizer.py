@@ -211,12 +211,6 @@ class Optimizer:
         if pairs:
             torch._foreach_copy_([p.detach() for p, _ in pairs], [m for _, m in pairs])
 
-    def end_training(self) -> None:
-        """Set the float32 masters as the module's parameters, and free the gradients."""
-        for parameter, master in zip(self.parameters, self.masters, strict=True):
-            parameter.data = master.detach()
-        self.free_gradients()
-
     def state(self) -> dict[str, Tensor]:
         """Return the state of a resumed run: masters and both moments by parameter name, without copies."""
         state: dict[str, Tensor] = {}

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MethodType
 from typing import Any, TypeVar
 
@@ -53,7 +54,7 @@ class UpdateResult:
 
 
 class _ModelAndObjective(nn.Module):
-    """Model and objective as one module: sharded, it gathers all parameters that the objective reads."""
+    """A sharded model and its objective as one module, which gathers all parameters that the objective reads."""
 
     def __init__(self, model: nn.Module, objective: Objective) -> None:
         super().__init__()
@@ -83,8 +84,7 @@ class Trainer:
         backend: Backend | None = None,
     ) -> None:
         self.model, self.config = model, config
-        computed = _ModelAndObjective(model, objective)
-        self.loss: Callable[[Any], tuple[Tensor, Mapping[str, Tensor]]] = computed
+        self.loss: Callable[[Any], tuple[Tensor, Mapping[str, Tensor]]] = partial(objective, model)
         """Returns the objective's loss of a batch and what to log."""
         self.ranks = ranks or Ranks()
         self.sharded = sharded
@@ -100,7 +100,8 @@ class Trainer:
             for block in blocks:
                 checkpoint(block)  # keeps only its input: the backward pass computes its activations again
         if sharded:
-            shard(computed, blocks, self.ranks, self.matrix_dtype)
+            self.loss = whole = _ModelAndObjective(model, objective)
+            shard(whole, blocks, self.ranks, self.matrix_dtype)
         uses_kernels = self.backend.native and not sharded and self.ranks.device.type == "cpu" and not muon
         # Sharded parameters are float32, and are gathered in the matrices' dtype for the computation.
         weights = master_weights(model, torch.float32 if sharded else self.matrix_dtype, contiguous=uses_kernels)
@@ -155,7 +156,9 @@ class Trainer:
     def end_training(self) -> None:
         """Make the model eager, give it its float32 weights, and free the gradients."""
         self.compute_eagerly()
-        self.optimizer.end_training()
+        for parameter, master in zip(self.optimizer.parameters, self.optimizer.masters, strict=True):
+            parameter.data = master.detach()
+        self.optimizer.free_gradients()
 
     def full_weights(self) -> dict[str, Tensor]:
         """Return the whole float32 weights by name, on the CPU; every rank of a sharded run calls this."""
