@@ -131,9 +131,6 @@ def quickstart(
     model = pretrain(recipe, tokens, run, progress=progress)
     prompts = choose_prompts(corpus)
     write_samples(model, prompts, out / "samples", seed=seed, device=device, progress=progress)
-
-    rows = out / "labels" / "source"
-    has_labels = _make_labels(corpus, rows, seed, progress)
     results = evaluate(
         model,
         ["heldout"],
@@ -146,7 +143,12 @@ def quickstart(
     )
     shown = [corpus, *([tokenizer] if initial is None else []), tokens, run, out / "samples", out / "zero-shot"]
     tuned: dict[str, Any] = {}
-    if has_labels:
+    rows = out / "labels" / "source"
+    try:
+        make_labels(corpus, rows, VALIDATION, seed=seed, progress=progress)
+    except DataError as error:
+        progress.note(f"fine-tuning is left out: {error.seen}")
+    else:
         folder = out / "fine-tuned" / "source"
         config = choose_finetuning(rows, run, tokens, 60 * minutes * FINETUNE_SHARE, seed).with_keys(device=device)
         files = {"train": rows / "train.jsonl", "validation": rows / "validation.jsonl"}
@@ -219,16 +221,6 @@ def _pack(corpus: Path, size: int, tokenizer: Path, initial: str | None, out: Pa
             expected=f"about {byte_size(needed)}",
             repair="Gather more text",
         ) from error
-
-
-def _make_labels(corpus: Path, out: Path, seed: int, progress: Progress) -> bool:
-    """Make the labels folder; return whether the text is enough for it."""
-    try:
-        make_labels(corpus, out, VALIDATION, seed=seed, progress=progress)
-    except DataError as error:
-        progress.note(f"fine-tuning is left out: {error.seen}")
-        return False
-    return True
 
 
 def _require_own(out: Path, settings: dict[str, float]) -> None:

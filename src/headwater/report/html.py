@@ -213,16 +213,16 @@ def _chart(
 ) -> tuple[list[Series], Markup]:
     """Return lines and drawing of curves, by key and name; a line names its run if there are several `of_all`."""
     series = [
-        Series(_line_name(run, name, of_all), points, marked=key.startswith(("validation", ZERO_SHOT)))
+        Series(
+            ": ".join(filter(None, (run.name if of_all > 1 or not name else "", name))),
+            points,
+            marked=key.startswith(("validation", ZERO_SHOT)),
+        )
         for run in runs
         for key, name in names.items()
         if (points := run.curves.get(key))
     ]
     return series, Markup(line_chart(series, "tokens read", label))
-
-
-def _line_name(run: RunSummary, name: str, runs: int) -> str:
-    return ": ".join(filter(None, (run.name if runs > 1 or not name else "", name)))
 
 
 def number(value: float | None) -> str:
