@@ -54,6 +54,7 @@ def pretrain(
     """
     from headwater.config import option_layers, parse_settings
     from headwater.errors import UsageError
+    from headwater.model import load_config
     from headwater.pretraining import PretrainConfig, require_one_model
     from headwater.pretraining import pretrain as run_pretraining
 
@@ -86,8 +87,8 @@ def pretrain(
         result, text = {"model": str(model), "run": str(out)}, str(model)
     if is_first_rank():
         emit(result, as_json=as_json, text=text)
-        if not dry_run:
-            _say_what_to_try(model, out)
+        if not dry_run and load_config(model).is_causal:
+            say(f"Try it: headwater generate TEXT --model {shlex.quote(str(out))}")
 
 
 def _layers(
@@ -106,15 +107,6 @@ def _layers(
     if recipe is not None:
         layers.append(read_recipe(recipe))
     return tokens, layers
-
-
-def _say_what_to_try(model: Path, run: Path) -> None:
-    """Name the command that uses a new model."""
-    from headwater.model import load_config
-
-    trained = load_config(model)
-    if trained.is_causal:
-        say(f"Try it: headwater generate TEXT --model {shlex.quote(str(run))}")
 
 
 def _is_run(recipe: Path) -> bool:

@@ -20,14 +20,12 @@ import torch
 from torch import Tensor
 
 from headwater.errors import DataError, FolderError
-from headwater.inference.request import encode_prompts, require_ids
 from headwater.inference.scorer import require_finite
 from headwater.model import padding_mask
 from headwater.reading import read_json, read_object
 
 if TYPE_CHECKING:
-    from headwater.model import Model, ModelConfig
-    from headwater.tokenizer import Tokenizer
+    from headwater.model import Model
 
 MODULES, SETTINGS = "modules.json", ("sentence_bert_config.json", "config_sentence_transformers.json")
 _TOKENIZER = "tokenizer_config.json"
@@ -80,11 +78,6 @@ class EmbeddingRule:
                 repair="Read it with sentence-transformers",
             )
 
-    def longest(self, tokenizer: Tokenizer, config: ModelConfig) -> int:
-        """Return the most tokens of a text that the model reads, without those around it."""
-        before, after = tokenizer.frame if config.is_masked else ([], [])
-        return max(0, min(self.most_tokens or config.context, config.context) - len(before) - len(after))
-
     def copy_files(self, folder: Path) -> None:
         """Copy the files with these settings into a folder with the same model."""
         if self.source is None:
@@ -97,28 +90,6 @@ class EmbeddingRule:
         for name in names:
             (folder / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(self.source / name, folder / name)
-
-
-def encode_texts(
-    tokenizer: Tokenizer, texts: Sequence[str], rule: EmbeddingRule, config: ModelConfig
-) -> list[list[int]]:
-    """Return the ids of each text; an empty one is the token before a text, if the model reads none around it."""
-    if rule.source is not None:
-        texts = [text.strip() for text in texts]  # as sentence-transformers
-    is_framed = config.is_masked and any(tokenizer.frame)
-    return tokenizer.encode_batch(texts, None) if is_framed else encode_prompts(tokenizer, texts)
-
-
-def frame_texts(
-    tokenizer: Tokenizer, texts: Sequence[Sequence[int]], rule: EmbeddingRule, config: ModelConfig
-) -> list[list[int]]:
-    """Return each text cut to the most tokens, between those that the model reads around it."""
-    before, after = tokenizer.frame if config.is_masked else ([], [])
-    longest = rule.longest(tokenizer, config)
-    framed = [[*before, *ids[:longest], *after] for ids in texts]
-    for ids in framed:
-        require_ids(ids, config.vocabulary)
-    return framed
 
 
 @torch.inference_mode()

@@ -18,7 +18,7 @@ from headwater import shipped
 from headwater.errors import FolderError, UsageError
 from headwater.inference import masked
 from headwater.inference.backends import choose_precision, open_network
-from headwater.inference.embedding import MEAN, EmbeddingRule, encode_texts, frame_texts, text_vectors, unit
+from headwater.inference.embedding import MEAN, EmbeddingRule, text_vectors, unit
 from headwater.inference.engine import Engine, Generation, text_pieces
 from headwater.inference.network import Network, Precision
 from headwater.inference.request import (
@@ -247,12 +247,25 @@ class LanguageModel:
     @property
     def longest_text(self) -> int:
         """The most tokens of a text that `embed` reads, without `[CLS]` and `[SEP]`."""
-        return self._embedding.longest(self.tokenizer, self.config)
+        context, around = self.config.context, sum(map(len, self._frame))
+        return max(0, min(self._embedding.most_tokens or context, context) - around)
+
+    @property
+    def _frame(self) -> tuple[list[int], list[int]]:
+        """The tokens before and after a text."""
+        return self.tokenizer.frame if self.config.is_masked else ([], [])
 
     def encode_texts(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the token ids that `embed` reads of each text, without `[CLS]` and `[SEP]`."""
-        composed = [compose(text) for text in texts]
-        return encode_texts(self.tokenizer, composed, self._embedding, self.config)
+        """Return the token ids that `embed` reads of each text, without `[CLS]` and `[SEP]`.
+
+        An empty text is the token before a text, if the model reads none around it.
+        """
+        texts = [compose(text) for text in texts]
+        if self._embedding.source is not None:
+            texts = [text.strip() for text in texts]  # as sentence-transformers
+        return (
+            self.tokenizer.encode_batch(texts, None) if any(self._frame) else encode_prompts(self.tokenizer, texts)
+        )
 
     def _warn_of_unknown(self, texts: Sequence[Sequence[int]]) -> None:
         """Warn of tokens for text that the vocabulary does not have, as the commands do."""
@@ -262,7 +275,10 @@ class LanguageModel:
     def embed_ids(self, texts: Sequence[list[int]], *, normalize: bool = False) -> npt.NDArray[np.float32]:
         """Return what `embed` returns for texts as token ids, without `[CLS]` and `[SEP]`."""
         rule, config = self._embedding, self.config
-        framed = frame_texts(self.tokenizer, texts, rule, config)
+        (before, after), longest = self._frame, self.longest_text
+        framed = [[*before, *ids[:longest], *after] for ids in texts]
+        for ids in framed:
+            require_ids(ids, config.vocabulary)
         if config.is_causal and rule.pooling == MEAN:
             rule.require_known()
             vectors = self.scorer.mean_states(framed)

@@ -236,7 +236,8 @@ async def updated_choices(request: OpenRequest, plan: CompletionPlan) -> AsyncIt
     """Yield each choice that has a new part, as they come. Closing the iterator cancels what still runs."""
     with plan.worker.open(plan.requests) as events:
         request.count_tokens(read=plan.usage["prompt_tokens"])
-        began, is_first, generated = time.monotonic(), True, request.generated_tokens()
+        began, is_first = time.monotonic(), True
+        generated = request.metrics.generated_tokens.labels(*request.labels)
         if plan.body.echo:
             for some in short_jobs(plan.choices, lambda choice: len(choice.prompt.ids)):
                 await asyncio.to_thread(list, map(CompletionChoice.open, some))
@@ -248,7 +249,7 @@ async def updated_choices(request: OpenRequest, plan: CompletionPlan) -> AsyncIt
                 yield choice
         async for number, event in events:
             if is_first:
-                request.first_token_after(time.monotonic() - began)
+                request.metrics.first_token.labels(*request.labels).observe(time.monotonic() - began)
                 is_first = False
             generated.inc(event.token is not None)
             plan.choices[number].add_event(event)

@@ -21,6 +21,7 @@ import re
 import secrets
 import time
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import h11
@@ -45,24 +46,14 @@ _MOST_PARTS = 16 * 1024  # of a body: a client may send each byte as a chunk of 
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
+@dataclass
 class Connections:
     """The open connections of a server, at most `most`; those that wait for a request, the longest first."""
 
-    def __init__(self, config: ServeConfig, most: int) -> None:
-        self.config, self.most = config, most
-        self.count = 0
-        self.waiting: dict[Connection, None] = {}
-
-    def admit(self) -> bool:
-        """Close the connection that has waited longest if there are too many. Returns whether there is a slot."""
-        if self.count < self.most:
-            return True
-        if not self.waiting:
-            return False
-        longest = next(iter(self.waiting))
-        del self.waiting[longest]
-        longest.transport.abort()
-        return True
+    config: ServeConfig
+    most: int
+    count: int = 0
+    waiting: dict[Connection, None] = field(default_factory=dict)
 
 
 class Parser(h11.Connection):
@@ -105,15 +96,19 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """See asyncio.Protocol."""
-        is_admitted = self._all.admit()
+        waiting, is_full = self._all.waiting, self._all.count >= self._all.most
         self._all.count += 1
         super().connection_made(transport)
-        if is_admitted:
-            self._all.waiting[self] = None
-            self._await_headers()
-        else:
+        if is_full and not waiting:
             transport.write(_FULL)
             transport.close()
+            return
+        if is_full:
+            longest = next(iter(waiting))
+            del waiting[longest]
+            longest.transport.abort()
+        waiting[self] = None
+        self._await_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
-from prometheus_client import Counter
-
 from headwater.errors import UsageError, nearest
 from headwater.finetuning import FineTuned
 from headwater.inference import Engine, LanguageModel, Scorer, require_causal
@@ -171,37 +169,29 @@ class OpenRequest:
 
     def __init__(self, server: Server, model: str | None, scope: Any) -> None:
         self.model = server.find(model)
-        self.route = getattr(scope.get("route"), "path", "other")
-        self._server = server
+        self.labels = getattr(scope.get("route"), "path", "other"), self.model.name  # of its metrics
+        self.metrics, self._most_tokens = server.metrics, server.config.tokens
         self._pool = server.long_texts if scope.get("body_bytes", 0) > _LONG_BODY else None
         scope["model"] = self.model.name
 
     def __enter__(self) -> OpenRequest:
         self.model.requests += 1
-        self._server.metrics.active.labels(self.route, self.model.name).inc()
+        self.metrics.active.labels(*self.labels).inc()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.model.requests -= 1
-        self._server.metrics.active.labels(self.route, self.model.name).dec()
+        self.metrics.active.labels(*self.labels).dec()
 
     def require_tokens(self, total: int, param: str) -> None:
         """Raise Problem for more tokens than one request may have."""
-        most = self._server.config.tokens
-        if total > most:
-            raise Problem(400, f"{total:,} tokens in one request; the most is {most:,}.", param=param)
+        if total > self._most_tokens:
+            message = f"{total:,} tokens in one request; the most is {self._most_tokens:,}."
+            raise Problem(400, message, param=param)
 
     def count_tokens(self, read: int) -> None:
         """Add the tokens of its texts to the metrics."""
-        self._server.metrics.prompt_tokens.labels(self.route, self.model.name).inc(read)
-
-    def generated_tokens(self) -> Counter:
-        """Return the metric to which its generated tokens are added."""
-        return self._server.metrics.generated_tokens.labels(self.route, self.model.name)
-
-    def first_token_after(self, seconds: float) -> None:
-        """Add the time to the first token to the metrics."""
-        self._server.metrics.first_token.labels(self.route, self.model.name).observe(seconds)
+        self.metrics.prompt_tokens.labels(*self.labels).inc(read)
 
     async def read(self, job: Callable[..., T], *arguments: Any) -> T:
         """Run a job that encodes the texts of a request. Short texts never wait for long ones."""
