@@ -301,15 +301,11 @@ def _stored_tensors(
     """Return the file's tensors by our names, for files with and without the model's prefix, as "transformer."."""
     prefix = huggingface.PREFIXES.get(kind, "")
     renamed = {huggingface.plain_name(name): name for name in present}
-    bare = not any(name.startswith(prefix) for name in renamed)
-
-    def in_file(name: str) -> str:
-        name = name.removeprefix(prefix) if bare else name
-        return renamed.get(name, name)
-
-    stored = {name.ours: tuple(map(in_file, name.theirs)) for name in names}
+    absent = "" if any(name.startswith(prefix) for name in renamed) else prefix
+    plain = {name.ours: [part.removeprefix(absent) for part in name.theirs] for name in names}
+    stored = {ours: [renamed.get(part, part) for part in parts] for ours, parts in plain.items()}
     if stored["tokens.weight"][0] not in present and huggingface.HEAD in renamed and "output.weight" not in stored:
-        stored["tokens.weight"] = (renamed[huggingface.HEAD],)  # a tied matrix is stored once, under either name
+        stored["tokens.weight"] = [renamed[huggingface.HEAD]]  # a tied matrix is stored once, under either name
     wanted = [name for parts in stored.values() for name in parts]
     missing = [name for name in wanted if name not in present]
     if missing:
@@ -318,7 +314,11 @@ def _stored_tensors(
             expected=f"{len(wanted)} tensors, as {CONFIG} says",
         )
     known = {*wanted, renamed.get(huggingface.HEAD, "")}
-    unused = {name for plain, name in renamed.items() if huggingface.is_unused(kind, plain)}
+    unused = {
+        name
+        for plain, name in renamed.items()
+        if huggingface.is_head(kind, plain) or huggingface.BUFFERS.search(plain)
+    }
     unexpected = sorted(present.keys() - known - unused)
     if unexpected:
         raise DataError(

@@ -77,7 +77,7 @@ _BERT_FIELDS = {
 # Fields of ModelConfig that neither format has.
 _OURS_ONLY = ("position_deviation", "residual_scaling", "embedding_dropout", "softmax_rows")
 # Causal masks and position numbers in older files.
-_BUFFERS = re.compile(r"(^|\.)(h\.\d+\.attn\.(bias|masked_bias)|position_ids)$")
+BUFFERS = re.compile(r"(^|\.)(h\.\d+\.attn\.(bias|masked_bias)|position_ids)$")
 HEAD = "lm_head.weight"
 # Prefixes of tensors' names that a file may omit.
 PREFIXES = {"gpt2": "transformer.", "openai-gpt": "transformer.", "bert": "bert."}
@@ -175,11 +175,6 @@ def plain_name(name: str) -> str:
     """Return a tensor's current name, without the prefixes of what its model was wrapped in."""
     name = _WRAPPERS.sub("", name.replace("_orig_mod.", ""))
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-
-
-def is_unused(kind: str, name: str) -> bool:
-    """Return True for a tensor the model does not need: a causal mask, position numbers, heads for tasks."""
-    return _BUFFERS.search(name) is not None or is_head(kind, name)
 
 
 def is_head(kind: str, name: str) -> bool:
