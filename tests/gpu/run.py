@@ -131,9 +131,11 @@ def measurement(name: str, *command: str) -> Step:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a step: the packages of this checkout, installed or not."""
+    """Return the environment of a step: this checkout's packages, installed or not, and GPT-2's vocabulary."""
     folders = [str(ROOT / "src"), str(ROOT / "papers" / "src"), os.environ.get("PYTHONPATH", "")]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, folders)), "HF_HUB_OFFLINE": "1"}
+    data = os.environ.get("HEADWATER_DATA") or str(ROOT / "tests" / "golden")
+    path = os.pathsep.join(filter(None, folders))
+    return os.environ | {"PYTHONPATH": path, "HEADWATER_DATA": data, "HF_HUB_OFFLINE": "1"}
 
 
 def do(steps: Sequence[Step], options: argparse.Namespace) -> list[str]:
