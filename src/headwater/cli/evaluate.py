@@ -97,7 +97,11 @@ def evaluate(
         progress=terminal_progress(),
     )
     emit({"out": str(out), **results.to_dict()}, as_json=as_json, text="\n".join([f"{out}:", *_lines(results)]))
-    if unscored := results.without_score({name: [task.protocol for task in select([name])] for name in names}):
+    # A name that selects several protocols has a score if one of them has: few models and folders fit them all.
+    scored = {result.protocol for result in results.results}
+    unscored = [name for name in names if scored.isdisjoint(task.protocol for task in select([name]))]
+    unscored += [entry.protocol for entry in results.skipped if entry.failed and entry.protocol not in unscored]
+    if unscored:
         raise ResourceError(
             f"{', '.join(unscored)}: no score, for the reason above; {out} has the other scores",
             repair=f"Remove {out} and run the same command again: it has the answers that were computed",

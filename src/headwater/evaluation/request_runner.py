@@ -85,9 +85,6 @@ class RequestRunner:
 
 def _generated(generation: Any) -> Generated:
     """Wait for one continuation and return its answer."""
-    tokens, log_probabilities = [], []
-    for event in generation:
-        if event.token is not None:
-            tokens.append(int(event.token))
-            log_probabilities.append(float(event.alternatives.log_probability))
-    return Generated(generation.text, tuple(tokens), tuple(log_probabilities))
+    events = [event for event in generation if event.token is not None]
+    log_probabilities = tuple(float(event.alternatives.log_probability) for event in events)
+    return Generated(generation.text, tuple(int(event.token) for event in events), log_probabilities)

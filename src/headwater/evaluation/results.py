@@ -60,17 +60,6 @@ class Results:
     results: Sequence[Result]
     skipped: Sequence[Skipped] = ()
 
-    def without_score(self, protocols_by_name: Mapping[str, Sequence[str]]) -> list[str]:
-        """Return the names of `--tasks` that have no score, and the other protocols that failed.
-
-        protocols_by_name: the protocols that each name selects. A name that selects several has a score if one
-        of them has: few models and folders fit them all.
-        """
-        scored = {result.protocol for result in self.results}
-        names = [name for name, protocols in protocols_by_name.items() if scored.isdisjoint(protocols)]
-        covered = {protocol for name in names for protocol in protocols_by_name[name]}
-        return names + [entry.protocol for entry in self.skipped if entry.failed and entry.protocol not in covered]
-
     def __repr__(self) -> str:
         """Return the figures in one line each: settings and details of a result fill pages."""
         lines = [f"  {r.protocol} {r.metric} {r.value:.4g} ({r.count:,} examples)" for r in self.results]

@@ -97,7 +97,7 @@ def _records(
     cut = 0
     for group in _groups(task, examples, runner.encoder, reasons):
         cut += sum(any(_is_cut(request, runner.encoder) for request in requests) for _, requests in group)
-        for example, answers in _answered(task, group, runner):
+        for (example, _), answers in zip(group, _answered(task, group, runner), strict=True):
             share = {"overlap": shares[example.id]} if example.id in shares else {}
             record = {"id": example.id} | task.score(example, answers, runner.encoder)
             if write is not None:
@@ -135,8 +135,8 @@ def _result(
 
 def _answered(
     task: Task, group: Sequence[tuple[Example, Sequence[TaskRequest]]], runner: RequestRunner
-) -> Iterator[tuple[Example, list[Answer]]]:
-    """Yield the examples of a group with their answers, also to the further requests of its protocol."""
+) -> list[list[Answer]]:
+    """Return the answers for each example of a group, also to the further requests of its protocol."""
     collected: list[list[Answer]] = [[] for _ in group]
     wanted = [list(requests) for _, requests in group]
     while any(wanted):
@@ -145,8 +145,7 @@ def _answered(
             if wanted[number]:
                 collected[number] += [answers[request] for request in wanted[number]]
                 wanted[number] = list(task.further(example, collected[number], runner.encoder))
-    for (example, _), answers_of_example in zip(group, collected, strict=True):
-        yield example, answers_of_example
+    return collected
 
 
 def examples_of(task: Task, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
