@@ -33,7 +33,7 @@ from headwater.finetuning.learning.examples import encode
 from headwater.finetuning.learning.fit import fit
 from headwater.finetuning.learning.parts import arrange_rows
 from headwater.finetuning.learning.train import Reporter
-from headwater.finetuning.model.fine_tuned import FineTuned, parse_part
+from headwater.finetuning.model.fine_tuned import FineTuned, original_base, parse_part
 from headwater.finetuning.model.inputs import Encoded
 from headwater.finetuning.results.explanation import explain
 from headwater.finetuning.results.metrics import pearson
@@ -47,7 +47,7 @@ from headwater.finetuning.rows.arrays import (
     require_one_each,
 )
 from headwater.finetuning.rows.labels import Labels, learn_labels
-from headwater.finetuning.rows.row import Raw, Target, TaskName, class_name, original_base
+from headwater.finetuning.rows.row import Raw, Target, TaskName, class_name
 from headwater.reading import compose, read_json
 from headwater.storage import SILENT, PlainProgress, Stage, require_absent, write_json
 from headwater.training import OnUpdate, TrainingPrecision

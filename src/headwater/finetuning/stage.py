@@ -28,10 +28,10 @@ from headwater.finetuning.learning.fit import Fitted, fit
 from headwater.finetuning.learning.members import FOLDERS
 from headwater.finetuning.learning.parts import Parts, read
 from headwater.finetuning.learning.train import Reporter
-from headwater.finetuning.model.fine_tuned import FineTuned, decide
+from headwater.finetuning.model.fine_tuned import FineTuned, decide, original_base
 from headwater.finetuning.results.analyses import DOUBTFUL_FILE, METRICS_FILE, FinetuneResults, analyse
 from headwater.finetuning.results.report import report_page, summary_lines
-from headwater.finetuning.rows.row import Raw, original_base
+from headwater.finetuning.rows.row import Raw
 from headwater.reading import read_json
 from headwater.storage import (
     INTERACTIVE,

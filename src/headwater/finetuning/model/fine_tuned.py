@@ -28,10 +28,10 @@ from headwater.finetuning.model.mixture import expected_score, pool
 from headwater.finetuning.model.tfidf import Tfidf
 from headwater.finetuning.rows.labels import Labels
 from headwater.finetuning.rows.read import Columns
-from headwater.finetuning.rows.row import MemberName, Raw, TaskName, original_base
+from headwater.finetuning.rows.row import MemberName, Raw, TaskName
 from headwater.model import load_model, read_tensors, save_model
 from headwater.reading import read_json
-from headwater.storage import has_manifest, open_folder, write_json
+from headwater.storage import has_manifest, open_folder, read_manifest, write_json
 from headwater.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -234,6 +234,14 @@ def decide(labels: Labels, probabilities: npt.NDArray[np.float32]) -> npt.NDArra
         levels = np.array(labels.levels)
         return np.clip(expected_score(probabilities, levels), levels[0], levels[-1])
     return probabilities.argmax(axis=1).astype(np.float64)
+
+
+def original_base(folder: Path) -> str | Path | None:
+    """Return the model that a folder was fine-tuned from: a shipped model's name or a path; None if unknown."""
+    inputs = read_manifest(folder).inputs if has_manifest(folder) else []
+    base = next((entry.path_from(folder) for entry in inputs if entry.role in {"base", "model"}), None)
+    ships = base is not None and base.name in shipped.names() and base.resolve() == shipped.folder_of(base.name)
+    return base.name if base is not None and ships else base
 
 
 def refuse_as_base(folder: Path) -> None:

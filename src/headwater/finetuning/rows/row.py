@@ -8,13 +8,10 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from headwater import shipped
 from headwater.errors import DataError
 from headwater.reading import compose, parse_json
-from headwater.storage import has_manifest, read_manifest
 
 TaskName = Literal["classify", "entail", "similarity", "choice"]
 Target = Literal["class", "labels", "score", "answer"]
@@ -114,11 +111,3 @@ def usable(rows: Iterable[Raw], task: TaskName, name: str) -> Usable:
             expected="rows with a text and a label",
         )
     return Usable(complete, empty, unlabelled)
-
-
-def original_base(folder: Path) -> str | Path | None:
-    """Return the model that a folder was fine-tuned from: a shipped model's name or a path; None if unknown."""
-    inputs = read_manifest(folder).inputs if has_manifest(folder) else []
-    base = next((entry.path_from(folder) for entry in inputs if entry.role in {"base", "model"}), None)
-    ships = base is not None and base.name in shipped.names() and base.resolve() == shipped.folder_of(base.name)
-    return base.name if base is not None and ships else base

@@ -30,16 +30,6 @@ def keys_of(rows: Iterable[Raw], *, in_order: bool = True) -> list[str]:
     return ["\x1f".join(sorted(key) if len(key) == 2 and not in_order else key) for key in keys]
 
 
-def balance(rows: Sequence[Raw], targets: npt.NDArray[np.float64], labels: Labels) -> dict[str, int]:
-    """Return the number of rows of each class or label, or with each answer."""
-    if labels.target == "answer":
-        return dict(sorted(Counter(class_name(row.label) for row in rows).items()))
-    if labels.target == "labels":
-        return dict(zip(labels.names, targets.sum(axis=0).astype(int).tolist(), strict=True))
-    counts = np.bincount(targets.astype(np.int64), minlength=labels.outputs)
-    return dict(zip(labels.names, counts.tolist(), strict=True))
-
-
 def split(
     rows: Sequence[Raw],
     targets: npt.NDArray[np.float64],
@@ -199,11 +189,16 @@ def describe(
 def _described_labels(
     rows: Sequence[Raw], labels: Labels, targets: npt.NDArray[np.float64], columns: Sequence[str]
 ) -> tuple[dict[str, int], list[str]]:
-    """Return the number of training rows with each label, and notes on unusual labels."""
+    """Return the number of training rows with each class, label or answer, and notes on unusual labels."""
     if labels.target == "score":
         lowest, mean, highest = targets.min(), targets.mean(), targets.max()
         return {}, [f"{len(rows):,} training rows: scores from {lowest:.6g} to {highest:.6g}, mean {mean:.6g}"]
-    classes = balance(rows, targets, labels)
+    if labels.target == "answer":
+        classes = dict(sorted(Counter(class_name(row.label) for row in rows).items()))
+    else:
+        several = labels.target == "labels"
+        counts = targets.sum(axis=0) if several else np.bincount(targets.astype(int), minlength=labels.outputs)
+        classes = dict(zip(labels.names, counts.astype(int).tolist(), strict=True))
     total = max(1, len(rows))  # a row may have several labels, or none
     shown = ", ".join(f"{name}: {count:,} ({count / total:.0%})" for name, count in list(classes.items())[:12])
     notes = [f"{len(rows):,} training rows: {shown}{', …' if len(classes) > 12 else ''}"]
