@@ -149,7 +149,7 @@ def test_early_stopping_keeps_the_best_state(base: Path, table: Path, tmp_path: 
     assert metrics["best_step"] == metrics["curve"][best]["step"]
     assert len(values) == best + 3 or metrics["curve"][-1]["step"] == metrics["steps"]
     saved = FineTuned.load(tmp_path / "m")
-    rows = list(read_table(table, "classify", saved.columns)[1])
+    rows = list(read_table(table, "classify", saved.description.columns)[1])
     encoded = replace(saved.encode(rows), targets=saved.labels.targets(rows, "it"))
     member = saved.members["gpt1"]
     assert isinstance(member, TaskModel)

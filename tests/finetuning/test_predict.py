@@ -43,7 +43,7 @@ def predicted(model: Path, file: Path, name: str = "out.jsonl", **options: Any) 
 
 
 def test_the_column_of_training_precedes_a_likelier_name(tuned: Path, tmp_path: Path) -> None:
-    assert FineTuned.load(tuned).columns.text == "review"
+    assert FineTuned.load(tuned).description.columns.text == "review"
     both, alone = tmp_path / "both.csv", tmp_path / "alone.csv"
     both.write_text("text,review\nid-1,the film was great\n")
     alone.write_text("review\nthe film was great\n")
