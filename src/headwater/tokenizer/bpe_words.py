@@ -50,13 +50,10 @@ def known_bytes(sources: Sources) -> int | None:
     for source in _each(sources):
         if isinstance(source, str):
             total += len(source.encode("utf-8", "replace"))
-        elif has_manifest(source):
+        elif has_manifest(source) or any(map(is_compressed, source_files(source))):
             return None
         else:
-            files = source_files(source)
-            if any(is_compressed(file) for file in files):
-                return None
-            total += sum(file.stat().st_size for file in files)
+            total += sum(file.stat().st_size for file in source_files(source))
     return total
 
 
@@ -88,10 +85,7 @@ def read_blocks(sources: Sources, separators: Sequence[str] = ()) -> Iterator[st
     """
     split = re.compile("|".join(map(re.escape, separators))) if separators else None
     for block in _blocks(sources):
-        if split is None:
-            yield block
-        else:
-            yield from (piece for piece in split.split(block) if piece)
+        yield from [block] if split is None else filter(None, split.split(block))
 
 
 def _blocks(sources: Sources) -> Iterator[str]:

@@ -139,7 +139,7 @@ class TokenizerFiles:
         """
         entries, path = self[_TOKENIZER].get("added_tokens") or [], self.folder / _TOKENIZER
         known = entries if isinstance(entries, list) else [entries]
-        in_library = [_added_token(e, e.get("id") if isinstance(e, dict) else None, path) for e in known]
+        in_library = [_added_token(entry, None, path) for entry in known]
         newer_first = "added_tokens_decoder" in self[_SETTINGS]
         listed, tokens = list(self.listed.items()), dict[str, tuple[AddedToken, int]]()
         for token, index in (*listed, *in_library) if newer_first else (*in_library, *listed):
@@ -148,14 +148,16 @@ class TokenizerFiles:
 
 
 def _added_token(entry: Any, index: Any, path: Path) -> tuple[AddedToken, int]:
-    """Return an added token of a file and its id; raise DataError for one without a text and an id."""
+    """Return an added token of a file and its id: `index`, or the entry's own if that is None.
+
+    Raises DataError for one without a text and an id.
+    """
     try:
-        if isinstance(entry["content"], str):
+        text, number = entry["content"], int(entry["id"] if index is None else index)
+        if isinstance(text, str):
+            special = bool(entry.get("special"))
             flags = {key: bool(entry[key]) for key in AddedToken._fields[1:] if key in entry}
-            special = flags.get("special", False)
-            return AddedToken(entry["content"], **{"special": False, "normalized": not special, **flags}), int(
-                index
-            )
+            return AddedToken(text, **{"normalized": not special, "special": special, **flags}), number
     except (KeyError, TypeError, ValueError, OverflowError):
         pass
     raise DataError(f"{path} names an added token without text and id: {str(entry)[:100]}")
