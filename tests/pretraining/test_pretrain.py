@@ -312,7 +312,7 @@ def half_done(run: Path, manifest: dict[str, Any], tokens: Path) -> None:
     checkpoints.rename(aside)
     run.rmdir()
     config = manifest["config"]
-    Stage(run, kind="run", config=config, inputs={"tokens": tokens}, seed=manifest["seed"]).begin()
+    Stage(run, kind="run", config=config, inputs={"tokens": tokens}).begin()
     aside.rename(checkpoints)
 
 
@@ -499,7 +499,7 @@ def test_a_run_that_has_begun_takes_no_other_recipe(undisturbed: Path, tmp_path:
 def test_a_run_killed_before_its_recipe_was_saved_resumes(undisturbed: Path, tokens: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     manifest = open_folder(undisturbed, "run")
-    Stage(run, kind="run", config=manifest.config, inputs={"tokens": tokens}, seed=manifest.seed).begin()
+    Stage(run, kind="run", config=manifest.config, inputs={"tokens": tokens}).begin()
     (run / "log.txt").write_text("what this process said so far")
     assert main(["pretrain", "--out", str(run), "--resume"]) == 0
     assert_same_weights(undisturbed, run)

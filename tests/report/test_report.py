@@ -28,7 +28,7 @@ HOSTILE = '<script>alert("x")</script> & "quoted" <img src=x>'
 
 
 def fill(folder: Path, kind: str, files: dict[str, str], inputs: dict[str, Path], **config: Any) -> Path:
-    stage = Stage(folder, kind=kind, config=config, inputs=inputs, seed=1)
+    stage = Stage(folder, kind=kind, config={"seed": 1, **config}, inputs=inputs)
     with stage.write() as work:
         for name, text in files.items():
             write_text(work / name, text)

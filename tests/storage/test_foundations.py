@@ -75,7 +75,7 @@ def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path) -> None:
         with pytest.raises(FolderError, match=named):
             Stage(out, kind=kind, config=config, inputs={}).find()
     with pytest.raises(FolderError, match="seed none → 2"):
-        Stage(out, kind="corpus", config={"rate": 1}, inputs={}, seed=2).find()
+        Stage(out, kind="corpus", config={"rate": 1, "seed": 2}, inputs={}).find()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     with (

@@ -8,7 +8,7 @@ from headwater.storage import Stage, write_text
 
 
 def fill(folder: Path, kind: str, inputs: dict[str, Path]) -> Path:
-    with Stage(folder, kind=kind, config={}, inputs=inputs, seed=3).write() as work:
+    with Stage(folder, kind=kind, config={"seed": 3}, inputs=inputs).write() as work:
         write_text(work / "content.txt", kind)
     return folder
 

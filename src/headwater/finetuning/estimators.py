@@ -243,7 +243,6 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             kind="model",
             config={"task": self.task, **parameters, **learned},
             inputs={"base": base} if base is not None and base.is_dir() else {},
-            seed=self.seed,
         )
         with stage.write() as work:
             fine_tuned.save(work)

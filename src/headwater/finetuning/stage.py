@@ -103,7 +103,6 @@ def run_stage(
         kind="model",
         config=config.deciding(),
         inputs={"model": shipped.resolve(model), **inputs},
-        seed=config.seed,
         grows=True,
     )
     if stage.is_complete() and (out / METRICS_FILE).exists() and (out / REPORT_FILE).exists():

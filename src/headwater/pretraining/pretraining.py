@@ -137,7 +137,6 @@ def _stage(config: PretrainConfig, tokens: Path, out: Path) -> Stage:
         kind="run",
         config=config.deciding(),
         inputs=_run_inputs(config, tokens, out),
-        seed=config.seed,
         measured=("changes",),
     )
 
@@ -347,9 +346,8 @@ def _write_model(
     stage = Stage(
         out,
         kind="model",
-        config=config.architecture.to_dict() | {"step": step},
+        config=config.architecture.to_dict() | {"step": step, "seed": config.seed},
         inputs=inputs,
-        seed=config.seed,
     )
     if not stage.is_complete():
         with stage.write() as work:

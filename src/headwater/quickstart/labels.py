@@ -39,9 +39,9 @@ def make_labels(
     Keys: task, counts {train, validation}, classes. Raises DataError if the corpus has too few passages.
     """
     Division(validation)  # raises UsageError
-    config = {"task": "source", "validation": validation}
+    config = {"task": "source", "validation": validation, "seed": seed}
     measured = ["counts", "classes"]
-    stage = Stage(out, kind="labels", config=config, inputs={"corpus": corpus}, seed=seed, measured=measured)
+    stage = Stage(out, kind="labels", config=config, inputs={"corpus": corpus}, measured=measured)
     if stage.is_complete(progress):
         return stage.config
     with stage.write() as work:

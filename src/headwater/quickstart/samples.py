@@ -29,8 +29,8 @@ def write_samples(
     progress: Progress,
 ) -> None:
     """Continue each prompt, and write the samples folder `out` unless it is complete."""
-    config = {"prompts": list(prompts), **_OPTIONS}
-    stage = Stage(out, kind="samples", config=config, inputs={"model": model}, seed=seed)
+    config = {"prompts": list(prompts), **_OPTIONS, "seed": seed}
+    stage = Stage(out, kind="samples", config=config, inputs={"model": model})
     if stage.is_complete():
         progress.note(f"{out} is complete already")
         return

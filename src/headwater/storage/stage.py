@@ -49,6 +49,7 @@ _MOST_CHANGES = 5  # of settings that an error shows
 class Stage:
     """One stage that writes one folder: find it if it exists, check whether it may be written, write it.
 
+    config: its key `seed`, if there is one, is the seed in the manifest.
     measured: configuration keys that are known only when the folder is written (counts). The caller sets them in
     `config` before its block ends; those of an existing folder are copied into `config` and not compared.
     inputs: paths, or what describes them already.
@@ -63,7 +64,6 @@ class Stage:
         kind: str,
         config: Mapping[str, Any],
         inputs: Mapping[str, Path | Input],
-        seed: int | None = None,
         measured: Sequence[str] = (),
         grows: bool = False,
         suffixes: Sequence[str] | None = None,
@@ -71,7 +71,7 @@ class Stage:
         check_name(out)
         if out.parts[:1] == ("~",):  # a caller's other paths below `out` would not be expanded
             raise UsageError(f"{out} would be a folder named ~", repair=f"Write {out.expanduser()}")
-        self.out, self.kind, self.seed, self.measured, self.grows = out, kind, seed, measured, grows
+        self.out, self.kind, self.measured, self.grows = out, kind, measured, grows
         self.command = _command()
         # Through JSON, so that it compares equal to what is read back from a file.
         self.config: dict[str, Any] = json.loads(json.dumps(dict(config)))
@@ -217,7 +217,7 @@ class Stage:
             complete=complete,
             identity=content_identity({name: record.sha256 for name, record in files.items()}),
             command=self.command,
-            seed=self.seed,
+            seed=self.config.get("seed"),
             config=self.config,
             inputs=self.inputs,
             versions=package_versions(),
@@ -234,8 +234,6 @@ class Stage:
             if here.get(role) != there.get(role):
                 return f"{self.kind} made from another input ({role})"
         changes = list(_changes(other.config, self.config, self.measured))
-        if self.seed != other.seed and "seed" not in {key for key, _, _ in changes}:
-            changes.append(("seed", other.seed, self.seed))
         if not changes:
             return ""
         shown = ", ".join(
