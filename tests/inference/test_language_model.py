@@ -53,7 +53,7 @@ def test_both_unicode_forms_of_a_text_give_the_same_answers(lm: LanguageModel) -
     assert lm.generate(other, **options) == lm.generate(text, **options)
     assert lm.score([(other, other)]) == lm.score([(text, text)])
     assert lm.request("a", stop=other).stop == (text,)
-    assert lm.encode_prompts([other]) == [lm.tokenizer.encode(text)] != [lm.tokenizer.encode(other)]
+    assert list(lm.request(other).prompt) == lm.tokenizer.encode(text) != lm.tokenizer.encode(other)
 
 
 def test_large_objects_print_in_a_few_words(lm: LanguageModel) -> None:

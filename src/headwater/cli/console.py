@@ -6,7 +6,6 @@ Results go to stdout, everything else (progress, notes, errors) to stderr, so th
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 import time
@@ -85,11 +84,6 @@ def emit(result: dict[str, Any], *, as_json: bool, text: str, exact: bool = Fals
         print(text)
     else:
         print(printable(text, keep="\n\t"))
-
-
-def is_first_rank() -> bool:
-    """Return whether this is the first process of torchrun, or the only one."""
-    return (os.environ.get("RANK") or "0") == "0"
 
 
 _BEYOND_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +15,6 @@ from headwater.cli.console import (
     Download,
     Settings,
     emit,
-    is_first_rank,
     local_model,
     terminal_progress,
 )
@@ -85,7 +85,7 @@ def pretrain(
     else:
         model = run_pretraining(config, tokens, out, progress=terminal_progress())
         result, text = {"model": str(model), "run": str(out)}, str(model)
-    if is_first_rank():
+    if (os.environ.get("RANK") or "0") == "0":  # the first process of torchrun, or the only one
         emit(result, as_json=as_json, text=text)
         if not dry_run and load_config(model).is_causal:
             say(f"Try it: headwater generate TEXT --model {shlex.quote(str(out))}")

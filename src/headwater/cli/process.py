@@ -35,8 +35,13 @@ def prepare() -> None:
 
     Call it before torch is imported. Variables that the user's environment sets are kept.
     """
-    _open_closed_streams()
-    _write_utf8()
+    # A closed stream (`>&-`) becomes the null device: the next file that is opened would have its number.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115, open to the end
+    for stream in (sys.stdout, sys.stderr):  # a code page lacks most characters, and UTF-8 lone surrogates
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     for name, value in thread_variables().items():
         os.environ.setdefault(name, value)
     for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
@@ -52,23 +57,6 @@ def thread_variables() -> dict[str, str]:
     """Return what a program should have in its environment before torch is loaded; another policy is kept."""
     spins = {} if "OMP_WAIT_POLICY" in os.environ else {"GOMP_SPINCOUNT": _SPINS}
     return {"OMP_NUM_THREADS": str(available_cores())} | spins
-
-
-def _open_closed_streams() -> None:
-    """Open the null device as each standard stream that is closed (`>&-`).
-
-    Otherwise the next file that is opened has the number of the stream, and whatever prints writes into it.
-    """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115, open to the end
-
-
-def _write_utf8() -> None:
-    """Encode stdout and stderr as UTF-8, with escapes for lone surrogates; a code page lacks most characters."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 def return_memory() -> None:

@@ -115,8 +115,7 @@ class Engine:
         self._ends_of_text, specials = set(tokenizer.roles.ends), tokenizer.special_tokens
         self._task_tokens = {specials[name] for name in TASK_TOKENS if name in specials}
         self._lock = threading.RLock()
-        self._waiting: deque[Generation] = deque()  # and ended ones, until their turn
-        self._ended_waiting = 0
+        self._waiting: deque[Generation] = deque()
         self._cancelled: deque[Generation] = deque()  # since the last step
         self._slots = [_Slot(number) for number in range(runner.slots)]
         self._clock = 0
@@ -157,7 +156,7 @@ class Engine:
     def load(self) -> tuple[int, int]:
         """(running, waiting) requests."""
         running = sum(slot.generation is not None for slot in self._slots)
-        return running, len(self._waiting) - self._ended_waiting
+        return running, len(self._waiting)
 
     def step(self) -> bool:
         """Advance all requests by one step. Returns whether work is left.
@@ -212,10 +211,6 @@ class Engine:
     def _admit(self) -> None:
         """Give free slots to waiting requests, to each the slot that has most of its prompt."""
         while self._waiting and any(slot.generation is None for slot in self._slots):
-            if self._waiting[0].finished is not None:
-                self._waiting.popleft()
-                self._ended_waiting -= 1
-                continue
             prompt = self._waiting[0]._visible[:-1]
             source = max(self._slots, key=lambda slot: self._held(slot.filled, prompt))
             most = self._held(source.filled, prompt)
@@ -354,7 +349,7 @@ class Engine:
 
     def _finish(self, generation: Generation, event: Event) -> None:
         if generation._slot is None:
-            self._ended_waiting += 1
+            self._waiting.remove(generation)
         else:
             generation._slot.generation = None
         generation._emit(event)

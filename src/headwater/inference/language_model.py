@@ -199,16 +199,13 @@ class LanguageModel:
 
         Here as in other calls a text is composed, so that both forms of é have the same answers.
         """
-        ids = self.encode_prompts([prompt])[0] if isinstance(prompt, str) else [int(token) for token in prompt]
+        if isinstance(prompt, str):
+            prompt = encode_prompts(self.tokenizer, [compose(prompt)])[0]
         if options.get("seed", 0) is None:
             options["seed"] = fresh_seed()
         stop = options.get("stop") or ()
         options["stop"] = tuple(map(compose, [stop] if isinstance(stop, str) else stop))
-        return Request.build({"prompt": tuple(ids), **options}, source="the request")
-
-    def encode_prompts(self, prompts: Sequence[str]) -> list[list[int]]:
-        """Return the token ids of each prompt; an empty one is `<|endoftext|>`."""
-        return encode_prompts(self.tokenizer, [compose(prompt) for prompt in prompts])
+        return Request.build({"prompt": tuple(map(int, prompt)), **options}, source="the request")
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
         """Return log P(continuation | context) of each pair, and whether the continuation is the greedy one."""

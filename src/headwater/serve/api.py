@@ -120,7 +120,7 @@ def _add_openai(app: FastAPI, server: Server) -> None:
     async def completions(body: schema.CompletionRequest) -> Any:
         """Continue a prompt."""
 
-        name = server.choose(body.model, attrgetter("is_causal"))
+        name = server.choose(body.model, attrgetter("lm.config.is_causal"))
         if body.stream:
             return EventStream(server, name, lambda request: stream(request, body))
         return ComputedResponse(server, name, lambda request: complete(request, body))
@@ -168,7 +168,7 @@ def _add_own(app: FastAPI, server: Server) -> None:
     @app.post("/inspect", include_in_schema=False)
     async def inspect(body: schema.InspectRequest) -> Any:
         """Return what the model computes at one position: attention, states, every layer's prediction."""
-        name = server.choose(body.model, attrgetter("is_causal"))
+        name = server.choose(body.model, attrgetter("lm.config.is_causal"))
         return ComputedResponse(server, name, lambda request: inspection.inspect(request, body))
 
 

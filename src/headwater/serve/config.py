@@ -6,7 +6,7 @@ import re
 from ipaddress import ip_address
 from pathlib import Path
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from headwater.config import Config
 from headwater.errors import UsageError
@@ -15,6 +15,13 @@ from headwater.shipped import DEFAULT
 # A host name, an IPv4 address, or an IPv6 address in brackets.
 HOST_NAME = re.compile(r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+|null|\*")
+_NAMES = {
+    "allow_hosts": (HOST_NAME, "the name of a host without a port, as example.org"),
+    "allow_origins": (
+        _ORIGIN,
+        "an origin: scheme, host and perhaps port, as https://example.org:8080, or *",
+    ),
+}
 
 
 class ServeConfig(Config):
@@ -57,28 +64,19 @@ class ServeConfig(Config):
     body_seconds: float = Field(default=30.0, gt=0)
     """Seconds for the headers and the body to arrive."""
 
-    @field_validator("allow_hosts")
+    @field_validator("allow_hosts", "allow_origins")
     @classmethod
-    def _are_host_names(cls, names: list[str]) -> list[str]:
-        return _matching(HOST_NAME, names, "the name of a host without a port, as example.org")
-
-    @field_validator("allow_origins")
-    @classmethod
-    def _are_origins(cls, names: list[str]) -> list[str]:
-        expected = "an origin: a scheme, a host and perhaps a port, as https://example.org:8080, or *"
-        return _matching(_ORIGIN, names, expected)
+    def _can_match(cls, names: list[str], info: ValidationInfo) -> list[str]:
+        pattern, expected = _NAMES[info.field_name or ""]
+        for name in names:
+            if not pattern.fullmatch(name):
+                raise UsageError(f"{name!r} would never match", expected=expected)
+        return names
 
     @property
     def is_local(self) -> bool:
         """Whether the server listens on this machine's loopback alone."""
         return is_loopback(self.host)
-
-
-def _matching(pattern: re.Pattern[str], names: list[str], expected: str) -> list[str]:
-    for name in names:
-        if not pattern.fullmatch(name):
-            raise UsageError(f"{name!r} would never match", expected=expected)
-    return names
 
 
 def is_loopback(host: str) -> bool:

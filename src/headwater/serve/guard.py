@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import h11
+from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -193,7 +194,7 @@ class Guard:
         except Problem as problem:
             if not status:
                 await reported(problem)(scope, receive, counted)
-        except (ConnectionError, TimeoutError):  # the client left, or reads too slowly
+        except (ConnectionError, ClientDisconnect, TimeoutError):  # the client left, or reads too slowly
             status = status or 499
         except Exception:
             logger.exception("a request failed: %s %s", scope["method"], scope["path"])
@@ -256,16 +257,12 @@ class Guard:
         parts, size = [], 0
         try:
             async with asyncio.timeout(self.config.body_seconds):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise ConnectionAbortedError
-                    parts.append(message.get("body", b""))
-                    size += len(parts[-1])
+                async for part in Request(scope, receive).stream():
+                    parts.append(part)
+                    size += len(part)
                     if size > self.config.body_bytes:
                         raise self._too_large()
-                    if not message.get("more_body"):
-                        return b"".join(parts)
+                return b"".join(parts)
         except TimeoutError:
             seconds = f"{self.config.body_seconds:g} s"
             raise Problem(

@@ -59,12 +59,10 @@ class Served:
             self.rejected += 1
             raise too_busy()
         self.jobs += 1
-        future = asyncio.wrap_future(self._thread.submit(job))
-        future.add_done_callback(self._done)
-        return await future
-
-    def _done(self, _: object) -> None:
-        self.jobs -= 1
+        try:
+            return await asyncio.wrap_future(self._thread.submit(job))
+        finally:
+            self.jobs -= 1
 
     def allocate(self) -> None:
         """Pack the weights and allocate the caches now, not at the first request."""
@@ -84,15 +82,10 @@ class Served:
         """Whether the model can answer."""
         return self.worker is None or self.worker.alive
 
-    @cached_property
-    def is_causal(self) -> bool:
-        """Whether the model reads a text from left to right."""
-        return self.lm.config.is_causal  # read once: a model does not change while it is served
-
     @property
     def generates(self) -> bool:
         """Whether it has its engine from the start: a fine-tuned model is served for its labels."""
-        return self.is_causal and self.fine_tuned is None
+        return self.lm.config.is_causal and self.fine_tuned is None
 
     # Read once: `LanguageModel` gives them under its lock, which a long job may hold.
     @cached_property

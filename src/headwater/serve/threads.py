@@ -75,7 +75,7 @@ class Worker:
                 break
             running -= event.finished is not None
             yield number, event
-        if not self.alive:
+        if running and not self.alive:
             raise Problem(503, "The model's engine has stopped. Restart the server.", code="engine_stopped")
         if running:  # cancelled by an error: nobody reads what the end of the block cancels
             raise Problem(500, "The model failed on this request.", code="engine_fault")
