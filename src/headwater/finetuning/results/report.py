@@ -38,17 +38,17 @@ _NAMES = {
 
 
 def result_lines(results: FinetuneResults) -> list[str]:
-    """Return the results as sentences: the weights, the scores, the comparison, warnings."""
+    """Return the results as sentences: the weights, the scores, warnings, the comparison, how it was trained."""
     names = {member.name: _NAMES[member.name].format(base=results.base) for member in results.members}
     weighed = sorted((member for member in results.members if member.weight), key=lambda member: -member.weight)
     shares = [f"{100 * member.weight:.0f} % {names[member.name]}" for member in weighed]
     return [
         f"The model: {', '.join(shares) if len(shares) > 1 else names[weighed[0].name]}",
         *_score_lines(results),
+        *(f"Warning: {warning}" for warning in results.warnings),
         *_comparison_lines(results, names),
         *_probability_lines(results),
         *_training_lines(results),
-        *(f"Warning: {warning}" for warning in results.warnings),
     ]
 
 
@@ -201,7 +201,6 @@ def report_page(
     page: str = template(Path(__file__).with_name("report.html.j2")).render(
         task="regress" if (results.task, results.target) == ("classify", "score") else f"{results.task}{several}",
         results=results,
-        score=results.score["value"],
         sentences=result_lines(results),
         coverage=[] if calibration is None else calibration.coverage,
         losses=losses,
