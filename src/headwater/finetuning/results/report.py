@@ -87,7 +87,7 @@ def _score_lines(results: FinetuneResults) -> list[str]:
     """Return the scores on the test rows, then those on the measured rows."""
     lines = [
         f"{name.capitalize()} {results.metric} {_with_interval(figures.scores[results.metric])} on "
-        f"{counted(figures.labelled, 'row')}{_compared(results, figures, '; ')}"
+        f"{counted(figures.labelled, 'row')} (95 % interval){_compared(results, figures, '; ')}"
         for name, figures in results.tests.items()
         if figures.scores
     ]
