@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,28 +68,22 @@ def write_documents(documents: Iterable[Document], folder: Path, labels: Sequenc
     """
     import pyarrow.parquet
 
-    schema, remaining = _schema(labels), iter(documents)
-    count = shards = 0
-    first = next(remaining, None)
+    schema, before, count = _schema(labels), 0, 0
+
+    def shard_of(document: Document) -> int:
+        nonlocal before
+        begin, before = before, before + len(document.text.encode())
+        return begin // SHARD_BYTES
+
     with storage_errors(folder):
-        while first is not None or not shards:
-            path = folder / shard_name(shards)
-            with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
-                for group in grouped(_one_shard(first, remaining)):
+        for number, (_, shard) in enumerate(groupby(documents, shard_of)):
+            with pyarrow.parquet.ParquetWriter(folder / shard_name(number), schema, compression="zstd") as writer:
+                for group in grouped(shard):
                     writer.write_table(_table(group, schema))
                     count += len(group)
-            shards, first = shards + 1, next(remaining, None)
+        if not count:
+            pyarrow.parquet.ParquetWriter(folder / shard_name(0), schema, compression="zstd").close()
     return count
-
-
-def _one_shard(first: Document | None, remaining: Iterator[Document]) -> Iterator[Document]:
-    """Yield `first` and the documents after it up to SHARD_BYTES of text."""
-    size = 0
-    for document in chain([first] if first else [], remaining):
-        yield document
-        size += len(document.text.encode())
-        if size >= SHARD_BYTES:
-            return
 
 
 def grouped(documents: Iterable[Document]) -> Iterator[list[Document]]:
@@ -122,12 +116,11 @@ def shard_starts(sizes: npt.NDArray[np.int64]) -> list[int]:
 
     sizes: bytes of each document's text, (documents,), 0 for one that is not written.
     """
-    starts, ends, size = [0], sizes.cumsum(), 0
-    while len(ends) and ends[-1] - size >= SHARD_BYTES:
-        last = int(ends.searchsorted(size + SHARD_BYTES))
-        starts.append(last + 1)
-        size = int(ends[last])
-    return starts if len(starts) == 1 or size < ends[-1] else starts[:-1]  # no document is left for another shard
+    import numpy as np
+
+    written = np.flatnonzero(sizes)
+    shards = (sizes.cumsum() - sizes)[written] // SHARD_BYTES
+    return [0, *written[np.unique(shards, return_index=True)[1]][1:].tolist()]
 
 
 def read_documents(corpus: Path) -> Iterator[Document]:
