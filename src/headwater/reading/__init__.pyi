@@ -1,7 +1,6 @@
 from .arrow import ParquetTable
 from .compressed import CompressedFile
-from .copies import copy_key
-from .encoding import UTF_8, compose, decode_text, encoding_of, sort_marks, text_encoding
+from .encoding import UTF_8, compose, copy_key, decode_text, encoding_of, sort_marks, text_encoding
 from .files import (
     check_name,
     expand_home,

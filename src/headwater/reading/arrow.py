@@ -12,8 +12,8 @@ Folders of `datasets.save_to_disk` have the same columns in Arrow's own format.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,8 +35,8 @@ class ParquetTable:
         """Open the file; raises DataError if it cannot be read."""
         import pyarrow.parquet
 
-        self.path, self._rows = path, 0
-        with self._readable():
+        self.path = path
+        with _readable(self.path, "Parquet"):
             self._file = pyarrow.parquet.ParquetFile(path)
             self._bytes = path.stat().st_size
             self.schema, self._metadata = self._file.schema_arrow, self._file.metadata
@@ -54,14 +54,13 @@ class ParquetTable:
         Raises DataError for what cannot be read, and for a file that unpacks to far more than its size.
         """
         total = 0
-        with self._readable():
+        with _readable(self.path, "Parquet"):
             for group in range(self._metadata.num_row_groups):
                 missing = self._metadata.row_group(group).num_rows
                 for batch in self._file.iter_batches(min(rows, self._most_rows(group, columns)), [group], columns):
                     total += batch.nbytes
                     self._limit("bytes", total, FileLimits.TABLE_BYTES, self._bytes)
                     batch.validate(full=True)  # a text that is not UTF-8 fails here, not at the reader
-                    self._rows += batch.num_rows
                     missing -= batch.num_rows
                     yield batch
                 if missing:
@@ -94,13 +93,10 @@ class ParquetTable:
                 repair="If it is not a compression bomb, save it again in several files",
             )
 
-    def _readable(self) -> AbstractContextManager[None]:
-        return _readable(self.path, lambda: f"Parquet after row {self._rows:,}" if self._rows else "Parquet")
-
 
 @contextmanager
-def _readable(path: Path, format_name: Callable[[], str]) -> Iterator[None]:
-    """Turn the errors of pyarrow and of the file into DataError; `format_name` may say how far it was read."""
+def _readable(path: Path, format_name: str) -> Iterator[None]:
+    """Turn the errors of pyarrow and of the file into DataError."""
     import pyarrow
 
     try:
@@ -109,9 +105,9 @@ def _readable(path: Path, format_name: Callable[[], str]) -> Iterator[None]:
         failure = file_error(path, error)
         if isinstance(error, FileNotFoundError) or isinstance(failure, StorageError):
             raise failure from None
-        raise _unreadable(path, format_name(), error) from None
+        raise _unreadable(path, format_name, error) from None
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:
-        raise _unreadable(path, format_name(), error) from None
+        raise _unreadable(path, format_name, error) from None
 
 
 def _unreadable(path: Path, format_name: str, error: Exception) -> DataError:
@@ -210,7 +206,7 @@ def arrow_batches(path: Path, rows: int) -> tuple[Any, Iterator[Any]]:
     """
     import pyarrow
 
-    with _readable(path, lambda: "Arrow"):
+    with _readable(path, "Arrow"):
         size = path.stat().st_size
         source = pyarrow.OSFile(str(path))  # a file that is cut while it is mapped would end the process
         is_file = source.read(6) == b"ARROW1"
@@ -221,7 +217,7 @@ def arrow_batches(path: Path, rows: int) -> tuple[Any, Iterator[Any]]:
     def batches() -> Iterator[Any]:
         total = 0
         whole = (reader.get_batch(n) for n in range(reader.num_record_batches)) if is_file else reader
-        with _readable(path, lambda: "Arrow"):
+        with _readable(path, "Arrow"):
             for batch in whole:
                 batch.validate(full=True)  # before its size is asked for, which may end the process
                 total += batch.nbytes

@@ -1,4 +1,4 @@
-"""Detect the encoding of text, decode it, explain what is not UTF-8, and bring text into one Unicode form."""
+"""Detect the encoding of text, decode it, explain what is not UTF-8, and bring text into one form."""
 
 from __future__ import annotations
 
@@ -207,3 +207,23 @@ def sort_marks(text: str, run: int = _SORTED_RUN) -> str:
 
     long_run = rf"[^\x00-\u02ff\w\s\ud800-\udfff]{{{run},}}"
     return re.sub(long_run, lambda match: str(NFD().normalize_str(match[0])), text)
+
+
+class _WithoutPunctuation(dict[int, int]):
+    """Table for `str.translate`: punctuation (Unicode's categories P) becomes a space."""
+
+    def __missing__(self, code: int) -> int:
+        self[code] = ord(" ") if unicodedata.category(chr(code)).startswith("P") else code
+        return self[code]
+
+
+_TABLE = _WithoutPunctuation()
+
+
+def copy_key(text: str) -> str:
+    """Return a form that is equal for texts that differ only in Unicode form, case, white space or punctuation.
+
+    A text of punctuation alone keeps it: ":)" is not a copy of ":(".
+    """
+    folded = compose(compose(text).casefold())
+    return " ".join(folded.translate(_TABLE).split()) or " ".join(folded.split())

@@ -52,45 +52,41 @@ def open_table(
     unless it raises. Raises DataError for a file that cannot be read, or if two of `columns` (of all columns if
     none are given) have the same name.
     """
-    table = _opened(path, columns, encoding, named, on_broken)
+    suffix = unpacked_suffix(path)
+    if path.is_dir():
+        if not (files := saved_files(path)):
+            raise DataError(f"{path} is a folder", expected=f"a file: {FORMATS}")
+        table = _arrow(files)
+    elif suffix == ".parquet":
+        table = _parquet(path, columns)
+    elif suffix == ".arrow":
+        table = _arrow([path])
+    elif suffix in _JSON_LINES:
+        table = _json(path, _json_lines(path, encoding, on_broken), on_broken)
+    elif suffix == ".json":
+        items = _json_items(path, columns[0] if columns else "text", encoding, on_broken)
+        table = _json(path, items, on_broken)
+    elif suffix == ".xlsx":
+        book = Workbook(path, named)
+        left = f"{path}: the sheet {book.sheet!r} is read, not {', '.join(map(repr, book.others))}"
+        notes = [left] if book.others else []
+        table = separated_table(path, book.records, named, on_broken, notes, counts_sheet_rows=True)
+    elif suffix == ".csv":
+        table = separated_table(path, partial(csv_records, path, encoding), named, on_broken)
+    elif suffix in {".tsv", ".tab"} or (suffix == ".txt" and _has_tabs(path, encoding)):
+        table = separated_table(path, partial(tab_records, path, encoding), named, on_broken)
+    else:
+        raise DataError(
+            f"{path} has the ending {suffix or '(none)'!r}",
+            expected=FORMATS,
+            repair="Save the table as .xlsx or CSV, or a .txt with tabs between its columns",
+        )
     wanted = {name for name in columns or table.columns if name}
     twice = next((name for name, count in Counter(table.columns).items() if count > 1 and name in wanted), None)
     if twice is not None:
         raise DataError(f"{path} has two columns named {twice[:40]!r}", expected="a name for each column")
     table.add_named(named, path)
     return table
-
-
-def _opened(
-    path: Path, columns: Sequence[str], encoding: str | None, named: Sequence[str], on_broken: OnBroken
-) -> OpenTable:
-    suffix = unpacked_suffix(path)
-    if isinstance(path, Path) and path.is_dir():
-        if files := saved_files(path):
-            return _arrow(files)
-        raise DataError(f"{path} is a folder", expected=f"a file: {FORMATS}")
-    if suffix == ".parquet":
-        return _parquet(path, columns)
-    if suffix == ".arrow":
-        return _arrow([path])
-    if suffix in _JSON_LINES:
-        return _json(path, _json_lines(path, encoding, on_broken), on_broken)
-    if suffix == ".json":
-        return _json(path, _json_items(path, columns[0] if columns else "text", encoding, on_broken), on_broken)
-    if suffix == ".xlsx":
-        book = Workbook(path, named)
-        left = f"{path}: the sheet {book.sheet!r} is read, not {', '.join(map(repr, book.others))}"
-        notes = [left] if book.others else []
-        return separated_table(path, book.records, named, on_broken, notes, counts_sheet_rows=True)
-    if suffix == ".csv":
-        return separated_table(path, partial(csv_records, path, encoding), named, on_broken)
-    if suffix in {".tsv", ".tab"} or (suffix == ".txt" and _has_tabs(path, encoding)):
-        return separated_table(path, partial(tab_records, path, encoding), named, on_broken)
-    raise DataError(
-        f"{path} has the ending {suffix or '(none)'!r}",
-        expected=FORMATS,
-        repair="Save the table as .xlsx or CSV, or a .txt with tabs between its columns",
-    )
 
 
 def _has_tabs(path: Path, encoding: str | None) -> bool:
