@@ -27,7 +27,7 @@ from scipy.sparse import coo_array, csgraph
 
 from headwater.corpus.dedup.keys import read_column, scramble
 from headwater.corpus.dedup.overlap import Hashes as Keys
-from headwater.corpus.dedup.overlap import WordHashes, gram_hashes, split_words
+from headwater.corpus.dedup.overlap import WordHashes, split_words
 from headwater.errors import ResourceError
 from headwater.storage import save_array
 
@@ -40,6 +40,7 @@ _SHINGLES, _LENGTHS = "shingles.bin", "lengths.npy"
 _SEED = 2019
 _CHUNK = 2048  # 5-grams hashed at a time, so that the matrix of hashes fits into cache
 _COMPARED = 100  # kept documents of one cluster with which a further one is compared
+_POWERS = np.array([pow(0x9E3779B97F4A7C15, k, 1 << 64) for k in range(WORDS)], dtype=np.uint64)
 
 
 class MinHash:
@@ -71,7 +72,13 @@ class MinHash:
     def shingles(self, text: str) -> Keys:
         """Return the sorted hashes of the distinct word 5-grams; one hash of fewer than five words."""
         words = np.array([self._hashes[word] for word in split_words(text)], dtype=np.uint64)
-        return np.unique(gram_hashes(words, min(WORDS, len(words)))) if len(words) else words
+        if len(words) < WORDS:
+            return scramble((words * _POWERS[: len(words)]).sum(keepdims=True)) if len(words) else words
+        count = len(words) - WORDS + 1
+        grams = np.zeros(count, np.uint64)
+        for offset in range(WORDS):
+            grams += words[offset : offset + count] * _POWERS[offset]
+        return np.unique(scramble(grams))
 
 
 def candidate_pairs(signatures: Sequence[Path], gone: npt.NDArray[np.bool_]) -> Keys:

@@ -70,19 +70,6 @@ class WordHashes(dict[Any, int]):
         return value
 
 
-def gram_hashes(values: Hashes, words: int) -> Hashes:
-    """Return the hashes of the n-grams of words whose hashes are `values`: (len(values) − words + 1,) uint64."""
-    grams = np.zeros(max(0, len(values) - words + 1), dtype=np.uint64)
-    for offset in range(words):
-        grams *= _MULTIPLIER
-        grams += values[offset : offset + len(grams)]
-    # The low bits of the sums depend only on the low bits of the words: mix.
-    grams ^= grams >> np.uint64(29)
-    grams *= np.uint64(0xBF58476D1CE4E5B9)
-    grams ^= grams >> np.uint64(32)
-    return grams
-
-
 class Grams:
     """Computes the hashes of the n-grams of documents."""
 
@@ -115,7 +102,14 @@ class Grams:
     def _hashed(self, parts: Sequence[tuple[int, list[Any]]], count: int) -> Iterator[tuple[int, Hashes]]:
         words = chain.from_iterable(listed for _, listed in parts)
         values = np.fromiter(map(self._hashes.__getitem__, words), dtype=np.uint64, count=count)
-        grams = gram_hashes(values, self.words)
+        grams = np.zeros(max(0, count - self.words + 1), dtype=np.uint64)
+        for offset in range(self.words):
+            grams *= _MULTIPLIER
+            grams += values[offset : offset + len(grams)]
+        # The low bits of the sums depend only on the low bits of the words: mix.
+        grams ^= grams >> np.uint64(29)
+        grams *= np.uint64(0xBF58476D1CE4E5B9)
+        grams ^= grams >> np.uint64(32)
         start = 0
         for number, listed in parts:
             yield number, grams[start : max(start, start + len(listed) - self.words + 1)]
