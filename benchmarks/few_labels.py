@@ -50,12 +50,12 @@ _SETFIT = """
 import json, sys
 from datasets import Dataset
 from setfit import SetFitModel, Trainer, TrainingArguments
-given = json.load(open(sys.argv[1]))
-names = sorted(set(given["labels"]))
-model = SetFitModel.from_pretrained(given["encoder"])
-rows = Dataset.from_dict({"text": given["texts"], "label": [names.index(one) for one in given["labels"]]})
-Trainer(model=model, args=TrainingArguments(report_to="none", seed=given["seed"]), train_dataset=rows).train()
-json.dump([names[int(one)] for one in model.predict(given["test"])], open(sys.argv[2], "w"))
+content = json.load(open(sys.argv[1]))
+names = sorted(set(content["labels"]))
+model = SetFitModel.from_pretrained(content["encoder"])
+rows = Dataset.from_dict({"text": content["texts"], "label": [names.index(label) for label in content["labels"]]})
+Trainer(model=model, args=TrainingArguments(report_to="none", seed=content["seed"]), train_dataset=rows).train()
+json.dump([names[int(label)] for label in model.predict(content["test"])], open(sys.argv[2], "w"))
 """
 
 
@@ -72,21 +72,21 @@ def main() -> None:
     parser.add_argument("--base", help="in place of the sets' own")
     parser.add_argument("--setfit", help="python of an environment with setfit, which is measured too")
     parser.add_argument("--most-seconds", type=float, default=3_600.0, help="after which SetFit is stopped")
-    given = parser.parse_args()
-    methods = [one for one in METHODS if one in given.methods or (one == "setfit" and given.setfit)]
-    results = Results(given.out)
-    for name, per_class, seed in itertools.product(given.sets, given.rows, given.seeds):
-        train, test = read(name, given.labels if name == "sources" else given.data)
+    options = parser.parse_args()
+    methods = [name for name in METHODS if name in options.methods or (name == "setfit" and options.setfit)]
+    results = Results(options.out)
+    for name, per_class, seed in itertools.product(options.sets, options.rows, options.seeds):
+        train, test = read(name, options.labels if name == "sources" else options.data)
         rows = sample(train, per_class, seed, is_score=name == "stsb")
-        asked = [test[n] for n in np.random.default_rng(0).permutation(len(test))[: given.test]]
+        measured = [test[n] for n in np.random.default_rng(0).permutation(len(test))[: options.test]]
         for method in methods:
-            key = {"set": name, "per_class": per_class, "seed": seed, "test": len(asked), "method": method}
-            key |= {"base": given.base} if given.base else {}
+            key = {"set": name, "per_class": per_class, "seed": seed, "test": len(measured), "method": method}
+            key |= {"base": options.base} if options.base else {}
             if results.has(key) or (method == "setfit" and len(rows[0][0]) > 1):
                 continue
             started = time.perf_counter()
-            found = measure(method, name, rows, asked, seed, given)
-            results.add({**key, "rows": len(rows), **found, "seconds": round(time.perf_counter() - started, 1)})
+            values = measure(method, name, rows, measured, seed, options)
+            results.add({**key, "rows": len(rows), **values, "seconds": round(time.perf_counter() - started, 1)})
     print(results.table())
 
 
@@ -106,28 +106,30 @@ class Results:
         """Print a result and write it; a run that is ended keeps what it has."""
         print(json.dumps(result, ensure_ascii=False), flush=True)
         self.all.append(result)
-        lines = ",\n".join(json.dumps(one, ensure_ascii=False) for one in self.all)
+        lines = ",\n".join(json.dumps(result, ensure_ascii=False) for result in self.all)
         self.path.write_text(f'{{"results": [\n{lines}\n]}}\n', encoding="utf-8")
 
     def table(self) -> str:
         """Return the means over the seeds, and the median seconds, as a table in Markdown."""
         cells: dict[tuple[str, int], dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
-        for one in self.all:
-            cells[one["set"], one["per_class"]][one["method"]].append(one)
-        methods = [one for one in METHODS if any(one in found for found in cells.values())]
+        for result in self.all:
+            cells[result["set"], result["per_class"]][result["method"]].append(result)
+        methods = [method for method in METHODS if any(method in cell for cell in cells.values())]
         lines = [f"| set | a class | {' | '.join(methods)} |", f"|---|---|{'---|' * len(methods)}"]
-        for (name, per_class), found in sorted(
+        for (name, per_class), by_method in sorted(
             cells.items(), key=lambda cell: (SETS.index(cell[0][0]), cell[0][1])
         ):
-            lines.append(f"| {name} | {per_class} | {' | '.join(_cell(found[one]) for one in methods)} |")
+            lines.append(
+                f"| {name} | {per_class} | {' | '.join(_cell(by_method[method]) for method in methods)} |"
+            )
         return "\n".join(lines)
 
 
-def _cell(found: list[dict[str, Any]]) -> str:
-    values = [one["value"] for one in found if one["value"] is not None]
-    seconds = statistics.median(one["seconds"] for one in found) if found else 0.0
+def _cell(results: list[dict[str, Any]]) -> str:
+    values = [result["value"] for result in results if result["value"] is not None]
+    seconds = statistics.median(result["seconds"] for result in results) if results else 0.0
     if not values:
-        return f"– (over {seconds:.0f} s)" if found else "–"
+        return f"– (over {seconds:.0f} s)" if results else "–"
     return f"{statistics.mean(values):.3f} ({seconds:.0f} s)"
 
 
@@ -169,9 +171,9 @@ def _korean(path: Path) -> tuple[Rows, Rows]:
     good, bad = "최고|감동|강추", "최악|쓰레기|노잼"
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if len(line) > 12]
     labelled = {
-        re.sub(f"{good}|{bad}", "", one): bool(re.search(good, one))
-        for one in lines
-        if re.search(f"{good}|{bad}", one)
+        re.sub(f"{good}|{bad}", "", line): bool(re.search(good, line))
+        for line in lines
+        if re.search(f"{good}|{bad}", line)
     }
     rows: Rows = [((text,), "good" if label else "bad") for text, label in labelled.items()]
     rows = [rows[n] for n in np.random.default_rng(0).permutation(len(rows))]
@@ -260,9 +262,9 @@ def sample(rows: Rows, per_class: int, seed: int, *, is_score: bool) -> Rows:
     return chosen
 
 
-def measure(method: str, name: str, rows: Rows, test: Rows, seed: int, given: Any) -> dict[str, Any]:
+def measure(method: str, name: str, rows: Rows, test: Rows, seed: int, options: Any) -> dict[str, Any]:
     """Return the accuracy, or the correlation, of a method on the test rows, and the weights that it chose."""
-    base = given.base or ("gpt2-mini-ko" if name == "korean" else "minilm")
+    base = options.base or ("gpt2-mini-ko" if name == "korean" else "minilm")
     labels, truth = [label for _, label in rows], [label for _, label in test]
     if method in ("default", "lp-ft", "gpt1"):
         kind: Any = hw.Similarity if name == "stsb" else hw.Entailment if name == "snli" else hw.Classifier
@@ -270,11 +272,11 @@ def measure(method: str, name: str, rows: Rows, test: Rows, seed: int, given: An
         model = kind(base=base, seed=seed, **recipe).fit(_texts(rows), labels)
         return {"value": float(model.score(_texts(test), truth)), "weights": model.weights_}
     if method == "setfit":
-        decided = _setfit(rows, test, seed, given.setfit, given.most_seconds, base)
-        right = [one == other for one, other in zip(decided, truth, strict=True)] if decided else []
+        decided = _setfit(rows, test, seed, options.setfit, options.most_seconds, base)
+        right = [label == true for label, true in zip(decided, truth, strict=True)] if decided else []
         return {"value": float(np.mean(right)) if right else None}
-    one, other = (_tfidf if method == "tfidf" else _embedded(base))(rows, test)
-    return {"value": _linear(one, labels, other, truth, is_score=name == "stsb")}
+    train_features, test_features = (_tfidf if method == "tfidf" else _embedded(base))(rows, test)
+    return {"value": _linear(train_features, labels, test_features, truth, is_score=name == "stsb")}
 
 
 def _texts(rows: Rows) -> list[Any]:
@@ -289,16 +291,14 @@ def _tfidf(rows: Rows, test: Rows) -> tuple[Any, Any]:
         TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True),
         TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True),
     )
-    one = vectors.fit_transform([" ".join(texts) for texts, _ in rows])
-    return one, vectors.transform([" ".join(texts) for texts, _ in test])
+    train_features = vectors.fit_transform([" ".join(texts) for texts, _ in rows])
+    return train_features, vectors.transform([" ".join(texts) for texts, _ in test])
 
 
 def _embedded(base: str) -> Callable[[Rows, Rows], tuple[Any, Any]]:
     def features(rows: Rows) -> Any:
         lm = hw.load(base)
-        vectors = [
-            lm.embed([texts[place] for texts, _ in rows], normalize=True) for place in range(len(rows[0][0]))
-        ]
+        vectors = [lm.embed([texts[side] for texts, _ in rows], normalize=True) for side in range(len(rows[0][0]))]
         if len(vectors) == 1:
             return vectors[0]
         u, v = vectors
@@ -307,7 +307,7 @@ def _embedded(base: str) -> Callable[[Rows, Rows], tuple[Any, Any]]:
     return lambda rows, test: (features(rows), features(test))
 
 
-def _linear(one: Any, labels: list[Any], other: Any, truth: list[Any], *, is_score: bool) -> float:
+def _linear(features: Any, labels: list[Any], test: Any, truth: list[Any], *, is_score: bool) -> float:
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.model_selection import GridSearchCV
 
@@ -315,10 +315,10 @@ def _linear(one: Any, labels: list[Any], other: Any, truth: list[Any], *, is_sco
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if is_score:
-            model = GridSearchCV(Ridge(), {"alpha": [1 / one for one in strengths]}, cv=3).fit(one, labels)
-            return float(np.corrcoef(model.predict(other), truth)[0, 1])
-        model = GridSearchCV(LogisticRegression(max_iter=500), {"C": strengths}, cv=3).fit(one, labels)
-    return float(model.score(other, truth))
+            model = GridSearchCV(Ridge(), {"alpha": [1 / strength for strength in strengths]}, cv=3)
+            return float(np.corrcoef(model.fit(features, labels).predict(test), truth)[0, 1])
+        model = GridSearchCV(LogisticRegression(max_iter=500), {"C": strengths}, cv=3).fit(features, labels)
+    return float(model.score(test, truth))
 
 
 def _setfit(rows: Rows, test: Rows, seed: int, python: str, most_seconds: float, base: str) -> list[str]:
@@ -326,12 +326,12 @@ def _setfit(rows: Rows, test: Rows, seed: int, python: str, most_seconds: float,
     from headwater import shipped
 
     with tempfile.TemporaryDirectory() as folder:
-        given, out = Path(folder, "given.json"), Path(folder, "out.json")
+        rows_file, out = Path(folder, "rows.json"), Path(folder, "out.json")
         content = {"texts": _texts(rows), "labels": [label for _, label in rows], "test": _texts(test)}
-        given.write_text(
+        rows_file.write_text(
             json.dumps({**content, "seed": seed, "encoder": str(shipped.resolve(base))}), encoding="utf-8"
         )
-        command = [python, "-c", _SETFIT, str(given), str(out)]
+        command = [python, "-c", _SETFIT, str(rows_file), str(out)]
         try:
             # Its packages alone: PYTHONPATH may name those of this process.
             environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
