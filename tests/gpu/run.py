@@ -68,7 +68,7 @@ def main() -> None:
     left = do([s for s in steps if options.only in s.name], options)
     show(read_rows(options.out))
     if left:
-        print(f"{len(left)} steps are left: run the same command again. They are: {'; '.join(left)}")
+        print(f"Left for the same command again: {'; '.join(left)}")
 
 
 def require_gpu() -> None:
