@@ -57,6 +57,7 @@ def pretrain(
     from headwater.model import load_config
     from headwater.pretraining import PretrainConfig, require_one_model
     from headwater.pretraining import pretrain as run_pretraining
+    from headwater.storage import has_manifest, read_manifest
 
     if recipe is not None and _is_run(recipe):  # to resume or to change
         if out not in (None, recipe):
@@ -65,7 +66,8 @@ def pretrain(
     if out is None:
         raise UsageError("--out is missing", expected="the folder to write")
     # A branch that has begun has the tokens, the keys and the shape of its model in its own folder.
-    begun = resume or (init_from is not None and _branched_run(init_from) is not None and _has_begun(out))
+    is_branch = init_from is not None and _branched_run(init_from) is not None
+    begun = resume or (is_branch and has_manifest(out) and read_manifest(out).kind == "run")
     tokens, layers = _layers(out if begun else None, None if begun else init_from, recipe, tokens)
     changed = parse_settings(settings or [])
     require_one_model({"preset": preset, "init_from": init_from}, changed)
@@ -114,12 +116,6 @@ def _is_run(recipe: Path) -> bool:
     from headwater.config import recipe_files
 
     return recipe.is_dir() and (str(recipe) not in recipe_files() or (recipe / "config.toml").exists())
-
-
-def _has_begun(out: Path) -> bool:
-    from headwater.storage import has_manifest, read_manifest
-
-    return has_manifest(out) and read_manifest(out).kind == "run"
 
 
 def _branched_run(init_from: str) -> Path | None:

@@ -30,20 +30,6 @@ class Candidate(NamedTuple):
     probability: float
 
 
-def require_masked(config: ModelConfig) -> None:
-    """Raise UsageError for a model that does not fill blanks."""
-    if not config.is_masked:
-        repair = "Continue a text with it: headwater generate" if config.is_causal else _FEATURES
-        expected = "a masked model, as BERT"
-        raise UsageError("this model does not fill blanks", expected=expected, repair=repair, param="model")
-    if not config.predicts_tokens:
-        raise UsageError(
-            "this model is an encoder without a head that predicts tokens (BertModel)",
-            expected="a model with one, as BertForMaskedLM",
-            repair="Learn a task with it: headwater finetune; or read its embeddings",
-        )
-
-
 def require_causal(config: ModelConfig) -> None:
     """Raise UsageError for a model that does not continue a text."""
     if not config.is_causal:
@@ -100,7 +86,16 @@ def framed(config: ModelConfig, tokenizer: Tokenizer, text: str) -> list[int]:
 
     Raises UsageError for a model that is not masked, ContextError for a text longer than the context.
     """
-    require_masked(config)
+    if not config.is_masked:
+        repair = "Continue a text with it: headwater generate" if config.is_causal else _FEATURES
+        expected = "a masked model, as BERT"
+        raise UsageError("this model does not fill blanks", expected=expected, repair=repair, param="model")
+    if not config.predicts_tokens:
+        raise UsageError(
+            "this model is an encoder without a head that predicts tokens (BertModel)",
+            expected="a model with one, as BertForMaskedLM",
+            repair="Learn a task with it: headwater finetune; or read its embeddings",
+        )
     before, after = tokenizer.frame
     ids = [*before, *tokenizer.encode(text, allow_special=True), *after]
     require_context(len(ids), config.context)

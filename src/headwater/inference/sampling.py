@@ -93,10 +93,14 @@ def choose(
         if sampling.bias:
             tokens, added = sampling.bias_arrays
             logits[tokens] += added
-        if sampling.repetition_penalty != 1 and len(seen):
-            penalise(logits, seen, sampling.repetition_penalty)
-        if penalties and len(written):
-            subtract(logits, written, sampling.presence_penalty, sampling.frequency_penalty)
+        if sampling.repetition_penalty != 1 and len(seen):  # Keskar et al. 2019, section 4.1
+            tokens, penalty = np.unique(np.asarray(seen, dtype=np.int64)), np.float32(sampling.repetition_penalty)
+            values = logits[tokens]
+            logits[tokens] = np.where(values > 0, values / penalty, values * penalty)
+        if penalties and len(written):  # as OpenAI's API
+            tokens, counts = np.unique(np.asarray(written, dtype=np.int64), return_counts=True)
+            lowered = sampling.presence_penalty + sampling.frequency_penalty * counts
+            logits[tokens] -= lowered.astype(np.float32)
     likeliest = int(logits.argmax())
     largest = logits[likeliest]
     if not np.isfinite(largest):
@@ -159,19 +163,6 @@ def choose_rows(logits: Tensor, samplings: Sequence[Sampling], uniforms: Sequenc
     drawn = drawn.minimum((cumulative < total).sum(dim=1, keepdim=True))  # rounding at the very end
     chosen = torch.where(temperature == 0, likeliest, drawn)
     return torch.where(largest.isfinite(), chosen, -1)[:, 0]
-
-
-def penalise(logits: Logits, seen: Sequence[int], penalty: float) -> None:
-    """Make tokens that occurred less likely, in place (Keskar et al. 2019, section 4.1)."""
-    tokens = np.unique(np.asarray(seen, dtype=np.int64))
-    values = logits[tokens]
-    logits[tokens] = np.where(values > 0, values / np.float32(penalty), values * np.float32(penalty))
-
-
-def subtract(logits: Logits, written: Sequence[int], presence: float, frequency: float) -> None:
-    """Lower generated tokens by `presence`, and by `frequency` for each time, in place (as OpenAI's API does)."""
-    tokens, counts = np.unique(np.asarray(written, dtype=np.int64), return_counts=True)
-    logits[tokens] -= (presence + frequency * counts).astype(np.float32)
 
 
 def kth_largest(logits: Logits, k: int) -> np.float32:

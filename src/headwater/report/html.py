@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -104,13 +105,9 @@ def template(path: Path) -> jinja2.Template:
         lstrip_blocks=True,
         loader=jinja2.FileSystemLoader([path.parent, Path(__file__).parent]),
     )
-    environment.filters |= {"number": number, "anchor": _anchor}
+    # The link target of a name on the page.
+    environment.filters |= {"number": number, "anchor": partial(re.sub, r"[^A-Za-z0-9]+", "-")}
     return environment.get_template(path.name)
-
-
-def _anchor(name: str) -> str:
-    """Return the link target of a name on the page."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", name)
 
 
 def headlines(content: Content) -> list[Headline]:

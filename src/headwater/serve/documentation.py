@@ -8,7 +8,7 @@ heading's anchor is GitHub's.
 from __future__ import annotations
 
 import re
-from functools import cache, partial
+from functools import cache
 from html import escape
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +16,7 @@ from pathlib import Path
 _BUILT, _SOURCE = Path(__file__).parent / "reading", Path(__file__).parents[3] / "docs" / "reading"
 _COMMENT = re.compile(r"^<!-- .* -->\n", re.M)
 _FOREIGN_LINK = re.compile(r"\[([^\]]+)\]\(\.\.[^)]*\)")  # to a file of another folder
-_PICTURE = re.compile(r'<img src="([\w.]+\.svg)" alt="([^"]*)" />')
+_PICTURE = re.compile(r'(<img src="([\w.]+\.svg)" alt="([^"]*)" />)')
 # What may be wider than a phone scrolls by itself, also with keys.
 _SCROLLING = {
     "<pre>": '<pre tabindex="0">',
@@ -69,15 +69,11 @@ def render(path: Path) -> str:
             plain = re.sub(r"[^\w\- ]", "", following.content.lower())
             token.attrSet("id", plain.replace(" ", "-"))
     body = reader.renderer.render(tokens, reader.options, {})
-    body = _PICTURE.sub(partial(_drawing, path.parent), body)
+    for image, file, alternative in _PICTURE.findall(body):
+        svg = (path.parent / file).read_text(encoding="utf-8")
+        body = body.replace(image, svg.replace("<svg ", f'<svg role="img" aria-label="{alternative}" ', 1))
     for opened, scrolling in _SCROLLING.items():
         body = body.replace(opened, scrolling)
     title = text.partition("\n")[0].removeprefix("# ")
     language = "ko" if path.name.endswith(".ko.md") else "en"
     return _PAGE.format(language=language, title=escape(title), body=body)
-
-
-def _drawing(folder: Path, match: re.Match[str]) -> str:
-    """Return a picture's SVG in the place of its `img`, with the text alternative."""
-    svg = (folder / match[1]).read_text(encoding="utf-8")
-    return svg.replace("<svg ", f'<svg role="img" aria-label="{match[2]}" ', 1)

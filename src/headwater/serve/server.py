@@ -77,21 +77,16 @@ def _uvicorn_config(app: ASGIApp, config: ServeConfig) -> uvicorn.Config:
 
     from headwater.serve.guard import Connection, Connections, bounded
 
-    settings = uvicorn.Config(
+    return uvicorn.Config(
         bounded(app, config),
-        http="h11",
+        http=partial(Connection, Connections(config, _most_connections())),  # type: ignore[arg-type]
         log_level="critical",  # `Guard` logs what fails; a line for each stray request would fill the log
         access_log=False,
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=int(2 * config.seconds) + 1,  # to compute an answer and to send it
-        h11_max_incomplete_event_size=config.header_bytes,
         ws="none",
     )
-    settings.load()
-    connections = Connections(config, _most_connections())
-    settings.http_protocol_class = partial(Connection, connections)  # type: ignore[assignment]
-    return settings
 
 
 @contextmanager
@@ -172,8 +167,8 @@ def _bound(host: str, port: int) -> socket.socket:
     except (OSError, UnicodeError) as error:  # UnicodeError: an empty or too long part between two dots
         raise UsageError(f"the address {host} cannot be used: {error}", repair="Give another --host") from None
     try:
-        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
-        return socket.create_server(address, family=family, backlog=1_024, dualstack_ipv6=both)
+        is_dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server(address, family=family, backlog=1_024, dualstack_ipv6=is_dual)
     except OSError as error:
         raise ResourceError(
             f"{host} port {port} cannot be bound: {os.strerror(error.errno or 0)}",

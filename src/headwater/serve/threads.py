@@ -128,13 +128,13 @@ class Worker:
 
     def _flush(self) -> None:
         """Hand over the events that have come."""
-        if heard := [(generation, e) for generation in tuple(self._running) for e in generation.take_events()]:
+        if received := [(g, event) for g in tuple(self._running) for event in g.take_events()]:
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._deliver, heard)
+                self._loop.call_soon_threadsafe(self._deliver, received)
 
-    def _deliver(self, heard: list[tuple[Generation, Event]]) -> None:
+    def _deliver(self, received: list[tuple[Generation, Event]]) -> None:
         """Put events into the queues of their requests, in the event loop."""
-        for generation, event in heard:
+        for generation, event in received:
             if event.error is not None:
                 logger.error("a continuation failed: %s", event.error)
             events, number = self._running[generation]
