@@ -13,6 +13,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,15 @@ _WORD = re.compile(r"\w+")
 _BLOCK = 2_048  # rows
 
 
+@dataclass(eq=False)
 class Tfidf:
     """The vocabulary of the training rows, and the linear model on it: weight (outputs, features), bias."""
 
-    def __init__(self, task: TaskName, vectorizers: dict[str, Any], characters: int) -> None:
-        self.task, self.vectorizers, self.characters = task, vectorizers, characters
-        self.weight = np.zeros((0, 0), np.float32)
-        self.bias = np.zeros(0, np.float32)
+    task: TaskName
+    vectorizers: dict[str, Any] = field(repr=False)
+    characters: int
+    weight: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32), repr=False)
+    bias: Floats = field(default_factory=lambda: np.zeros(0, np.float32), repr=False)
 
     @classmethod
     def learn(cls, texts: Texts, task: TaskName, *, terms: int, characters: int) -> Tfidf:
@@ -147,13 +150,11 @@ class Tfidf:
                     raise ValueError(f"{kind} has {len(terms):,} terms and other frequencies")
                 vectorizers[kind] = _vectorizer(kind, vocabulary={term: n for n, term in enumerate(terms)})
                 vectorizers[kind].idf_ = tensors[f"{kind}.idf"]
-            loaded = cls(task, vectorizers, int(content["characters"]))
-            loaded.weight, loaded.bias = tensors["weight"], tensors["bias"]
+            return cls(task, vectorizers, int(content["characters"]), tensors["weight"], tensors["bias"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
             raise FolderError(
                 f"{folder / TFIDF_FILE} is damaged: {error}", repair="Make the folder again"
             ) from None
-        return loaded
 
 
 def _vectorizer(kind: str, **options: Any) -> Any:

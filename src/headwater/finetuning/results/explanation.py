@@ -69,8 +69,13 @@ class Occlusion:
             segments = tuple(_beginning(fine_tuned, text) for text in segments)
         most = max(_FEWEST_PIECES, min(_MOST_PIECES, _TOKENS // int(whole.lengths.sum())))
         self._pieces = _pieces(segments, explained, most)
-        variants = [_without(segments, self._pieces, index) for index in range(len(self._pieces))]
-        self.rows = [Raw(tuple(variant)) for variant in [segments, *variants]]
+        self.rows = [Raw(tuple(segments))]
+        for left_out, (chosen, _) in enumerate(self._pieces):
+            others = [
+                text for n, (segment, text) in enumerate(self._pieces) if segment == chosen and n != left_out
+            ]
+            rest = "".join(others).strip()
+            self.rows.append(Raw(tuple(rest if n == chosen else text for n, text in enumerate(segments))))
 
     def pieces(self, probabilities: npt.NDArray[np.float32]) -> list[Piece]:
         """Return the explanation. probabilities: (rows, outputs), of `rows`."""
@@ -112,9 +117,3 @@ def _pieces(segments: Sequence[str], explained: Iterable[int], most: int) -> lis
         for segment, words in texts
         for start in range(0, len(words), size)
     ]
-
-
-def _without(segments: Sequence[str], pieces: Sequence[tuple[int, str]], left_out: int) -> tuple[str, ...]:
-    chosen = pieces[left_out][0]
-    rest = "".join(text for index, (segment, text) in enumerate(pieces) if segment == chosen and index != left_out)
-    return tuple(rest.strip() if number == chosen else text for number, text in enumerate(segments))
