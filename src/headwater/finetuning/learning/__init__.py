@@ -1,1 +1,1 @@
-"""Training: configuration, what is prepared once for every use, the loop, the search of the learning rate."""
+"""Learning: configuration, the rows of each part, the base, examples, the members and their mixture."""

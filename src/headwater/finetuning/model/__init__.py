@@ -1,1 +1,1 @@
-"""The fine-tuned model: the four inputs, batches, the head, features of a frozen base, its folder."""
+"""The fine-tuned model: the four inputs, batches, the heads, TF-IDF, the mixture, its folder."""

@@ -8,7 +8,7 @@ GPT-1 (Radford et al. 2018), section 3.3 and figure 1. With start, delimiter `$`
     choice      start context question $ answer extract, one sequence per answer
 
 A sequence longer than the model's context loses tokens from the end of its longest segment first, never start,
-delimiter, extract, the question or an answer; all answers of a question keep the same context. `columns` reads
+delimiter, extract, the question or an answer; all answers of a question keep the same context. `rows.read` reads
 tables, `batches` makes batches.
 """
 

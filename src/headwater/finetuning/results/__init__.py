@@ -1,1 +1,1 @@
-"""The results of a training: metrics, baselines, predictions, the card and the report."""
+"""What is said about a fitted model: metrics, analyses, explanations and the report."""
