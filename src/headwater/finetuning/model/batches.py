@@ -1,7 +1,7 @@
 """Batches of encoded examples: similar lengths together, right padding, weights that sum to 1 over an update.
 
 Causal attention does not see later positions, so padding on the right needs no attention mask; full attention gets
-one (`heads`). Padding has no loss. Lengths are sorted within windows of a few updates: little padding, and a random
+one (`heads`). Padding has no loss. Lengths are sorted within windows of a few updates: little padding, a random
 order. The weights are those of GPT-1's code: a mean over examples for L2; for L1 a mean over the tokens of a
 sequence, then over all sequences, each candidate one of them.
 """
