@@ -50,7 +50,7 @@ def message(field: int, content: bytes) -> bytes:
     return varint(field << 3 | 2) + varint(len(content)) + content
 
 
-def table_block(entries: list[tuple[bytes, bytes]]) -> bytes:
+def table_block(entries: list[tuple[bytes, bytes]], compression: int = 0) -> bytes:
     """One block of LevelDB's table format with its trailer; a restart point every third key."""
     block, restarts, before = bytearray(), [], b""
     for index, (key, value) in enumerate(entries):
@@ -63,7 +63,7 @@ def table_block(entries: list[tuple[bytes, bytes]]) -> bytes:
         block += varint(shared) + varint(len(key) - shared) + varint(len(value)) + key[shared:] + value
         before = key
     content = bytes(block) + b"".join(struct.pack("<I", r) for r in restarts) + struct.pack("<I", len(restarts))
-    content += b"\0"  # not compressed
+    content += bytes([compression])
     return content + struct.pack("<I", mask(crc32c_by_bits(content)))
 
 
@@ -250,6 +250,15 @@ def test_an_index_that_repeats_one_block_is_refused(tmp_path: Path) -> None:
     footer = (place + place).ljust(40, b"\0") + struct.pack("<Q", 0xDB4775248B80FB57)
     (tmp_path / "m.index").write_bytes(block + top + footer)
     with pytest.raises(FolderError, match="its table cannot be read"):
+        TensorBundle(tmp_path / "m")
+
+
+def test_a_compressed_index_is_refused(tmp_path: Path) -> None:
+    block = table_block([(b"", number(1, 1))], compression=1)
+    place = varint(0) + varint(len(block) - 5)
+    footer = (place + place).ljust(40, b"\0") + struct.pack("<Q", 0xDB4775248B80FB57)
+    (tmp_path / "m.index").write_bytes(block + footer)
+    with pytest.raises(FolderError, match="a block is compressed, which TensorFlow never does"):
         TensorBundle(tmp_path / "m")
 
 

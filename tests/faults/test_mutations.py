@@ -21,6 +21,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -250,9 +251,10 @@ def strangers(world: Path, root: Path) -> dict[str, tuple[Path, Use, bool]]:
 
 
 def _gpt1(folder: Path) -> Any:
-    from headwater.convert.openai import read_gpt1
+    from headwater.convert import openai
 
-    return {n: w.numpy().tobytes() for n, w in read_gpt1(folder, heads=2).state_dict().items()}
+    with mock.patch.object(openai, "_HEAD_WIDTH", 4):
+        return {n: w.numpy().tobytes() for n, w in openai.read_gpt1(folder).state_dict().items()}
 
 
 def _recipe(path: Path) -> Any:
