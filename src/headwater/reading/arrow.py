@@ -101,18 +101,15 @@ def _readable(path: Path, format_name: str) -> Iterator[None]:
 
     try:
         yield
-    except OSError as error:
-        failure = file_error(path, error)
-        if isinstance(error, FileNotFoundError) or isinstance(failure, StorageError):
-            raise failure from None
-        raise _unreadable(path, format_name, error) from None
-    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
-        raise _unreadable(path, format_name, error) from None
-
-
-def _unreadable(path: Path, format_name: str, error: Exception) -> DataError:
-    reason = str(error).partition("\n")[0]
-    return DataError(f"{path} cannot be read as {format_name}: {reason}", repair="Make the file again")
+    except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
+        if isinstance(error, OSError):
+            failure = file_error(path, error)
+            if isinstance(error, FileNotFoundError) or isinstance(failure, StorageError):
+                raise failure from None
+        reason = str(error).partition("\n")[0]
+        raise DataError(
+            f"{path} cannot be read as {format_name}: {reason}", repair="Make the file again"
+        ) from None
 
 
 def _repeated_bytes(chunk: Any) -> int:
