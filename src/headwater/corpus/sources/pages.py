@@ -115,7 +115,10 @@ def _page_of(record: Any, url: str, converted: bool) -> Page | str:
         data = _joined(data) if "chunked" in http.get("Transfer-Encoding", "").lower() else data
         coding = http.get("Content-Encoding", "").strip().lower()
         if coding in {"gzip", "x-gzip", "deflate"}:
-            data = _unpacked(data)
+            for window in (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS):  # gzip or zlib; deflate without a frame
+                with suppress(zlib.error):  # the archive unpacked it
+                    data = unpack_body(data, PAGE_BYTES + 1, window)[0]
+                    break
         elif coding not in {"", "identity"} and not data.lstrip().startswith(b"<"):
             return f"pages in the encoding {coding[:20]}, which is not supported"
     if len(data) > PAGE_BYTES:
@@ -149,14 +152,6 @@ def _joined(data: bytes) -> bytes:
         pieces.append(piece)
         start += len(b"\r\n")
     return b"".join(pieces) or data
-
-
-def _unpacked(data: bytes) -> bytes:
-    """Unpack a body to at most a byte more than allowed; return one that the archive unpacked unchanged."""
-    for window in (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS):  # gzip or zlib; deflate without a frame
-        with suppress(zlib.error):
-            return unpack_body(data, PAGE_BYTES + 1, window)[0]
-    return data
 
 
 def unpack_body(packed: bytes, most: int, window: int = zlib.MAX_WBITS | 32) -> tuple[bytes, bool]:

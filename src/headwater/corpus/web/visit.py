@@ -11,6 +11,7 @@ import socket
 import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -135,7 +136,9 @@ class Visitor:
 
     async def _get(self, url: str, limit: int, delay: float, *, pages_only: bool) -> Fetched:
         """Request a URL when its host may be visited; other requests to that host wait, then also for `delay`."""
-        _refuse_private(url, self._config.allow_private)
+        with suppress(ValueError):  # the host is a name; an address is never resolved
+            if not self._config.allow_private and not is_public(urlsplit(url).hostname or ""):
+                raise Refused("address is not public")
         host = host_of(url)
         if len(self._gates) > _GATES_KEPT:
             now = time.monotonic()
@@ -225,13 +228,3 @@ class Visitor:
                 return body[:limit], True
             raise Refused("too large")
         return body, is_whole
-
-
-def _refuse_private(url: str, allowed: bool) -> None:
-    """Raise Refused if the host of a URL is an address, which is never resolved, and not public."""
-    try:
-        public = is_public(urlsplit(url).hostname or "")
-    except ValueError:
-        return
-    if not allowed and not public:
-        raise Refused("address is not public")
