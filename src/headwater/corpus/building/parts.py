@@ -101,11 +101,7 @@ class PartMaker:
     def __init__(self, config: BuildConfig, steps: Sequence[Step]) -> None:
         self._config, self._steps = config, steps
         self._hasher = MinHash() if config.near_duplicates else None
-        self._extractor = Extractor()
-
-    def close(self) -> None:
-        """End the extracting process."""
-        self._extractor.close()
+        self.extractor = Extractor()
 
     def fill(self, task: BuildTask, work: Path, report: Callable[[int], None]) -> dict[str, Any]:
         """Do a task in the folder `work` and return its account; `report` how many documents were read."""
@@ -190,7 +186,7 @@ class PartMaker:
 
     def _extracted(self, files: Iterable[tuple[str, Path]], task: BuildTask, funnel: Funnel) -> Iterator[Document]:
         """Stream the documents of files of pages."""
-        for name, page, extracted in self._extractor.texts(_pages(files, task, funnel)):
+        for name, page, extracted in self.extractor.texts(_pages(files, task, funnel)):
             if extracted.encoding:
                 merge(funnel.encodings, {extracted.encoding: 1})
             for kind, count in extracted.left_out.items():

@@ -66,7 +66,7 @@ def build_corpus(
     `make_steps` returns for `config`. `engine` "ray" does the tasks on the cluster at `address` (empty: started
     here), which must share the disk. An existing corpus of `python-docs` is kept even if other packages are
     installed.
-    Raises DataError for a source without usable text.
+    Raises UsageError or DataError for a source that cannot be used or has no usable text.
     """
     config = config or BuildConfig()
     steps = make_steps(config) if steps is None else steps
@@ -75,7 +75,13 @@ def build_corpus(
             f"the step {own[0]} is defined in the script itself, which worker processes do not have",
             repair="Put it into a module that the script imports, or use one worker",
         )
-    stage, opened = _stage(sources, Path(out), config, steps)
+    if not all(map(str, sources)) or not sources:  # an empty name would mean the current folder
+        raise UsageError("no source is named", expected=f"{' or '.join(BUILT_IN)}, or files and folders")
+    opened = [open_source(number, source, alone=len(sources) == 1) for number, source in enumerate(sources)]
+    inputs = {f"source-{number}": source.input for number, source in enumerate(opened) if source.input is not None}
+    described = {"sources": [source.name for source in opened], "steps": [step.described() for step in steps]}
+    suffixes = (*SUFFIXES, *PAGE_SUFFIXES)
+    stage = Stage(Path(out), kind="corpus", config=config.to_dict() | described, inputs=inputs, suffixes=suffixes)
     if not stage.is_complete(progress):
         for source in opened:
             if source.skipped:
@@ -100,8 +106,8 @@ def build_corpus(
         funnel = read_funnel(stage.out)
         for note in funnel["notes"]:
             progress.note(note)
-        read, kept = funnel["read"]["documents"], funnel["kept"]
-        progress.finish(f"kept {kept['documents']:,} of {read:,} documents, {kept['bytes'] / 1e6:.1f} MB")
+        whole, kept = funnel["read"]["documents"], funnel["kept"]
+        progress.finish(f"kept {kept['documents']:,} of {whole:,} documents, {kept['bytes'] / 1e6:.1f} MB")
     remove_parts(stage.out)
 
 
@@ -171,19 +177,6 @@ def _no_text(source: BuildSource, reason: str) -> DataError:
         reason if source.named in reason else f"{source.named} gave no text: {reason}",
         repair="Name its encoding, as with: --encoding NAME" if "encoding" in reason else "Repair that file",
     )
-
-
-def _stage(
-    sources: Sequence[str | Path], out: Path, config: BuildConfig, steps: Sequence[Step]
-) -> tuple[Stage, list[BuildSource]]:
-    """Return the stage of a build and its sources; raises UsageError or DataError for unusable ones."""
-    if not all(map(str, sources)) or not sources:  # an empty name would mean the current folder
-        raise UsageError("no source is named", expected=f"{' or '.join(BUILT_IN)}, or files and folders")
-    opened = [open_source(number, source, alone=len(sources) == 1) for number, source in enumerate(sources)]
-    inputs = {f"source-{number}": source.input for number, source in enumerate(opened) if source.input is not None}
-    described = {"sources": [source.name for source in opened], "steps": [step.described() for step in steps]}
-    suffixes = (*SUFFIXES, *PAGE_SUFFIXES)
-    return Stage(out, kind="corpus", config=config.to_dict() | described, inputs=inputs, suffixes=suffixes), opened
 
 
 def read_funnel(corpus: Path) -> dict[str, Any]:

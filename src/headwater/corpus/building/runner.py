@@ -54,7 +54,7 @@ class BuildRunner(TaskRunner):
 
     def close(self) -> None:
         """End the extracting process."""
-        self._maker.close()
+        self._maker.extractor.close()
 
     @property
     def parts(self) -> list[Path]:
