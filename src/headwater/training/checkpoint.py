@@ -139,7 +139,7 @@ class Checkpoints:
     def _write(self, step: int, state: dict[str, Tensor], record: dict[str, Any], best: int | None) -> None:
         stage = Stage(self.path_of(step), kind="checkpoint", config={"step": step, "run": self.run}, inputs={})
         try:
-            if not self.ranks.broadcast(self.ranks.is_first and self._is_whole(stage)):
+            if not self.ranks.on_first(lambda: self._is_whole(stage)):
                 self._fill(stage, state, record)
                 self._remove_old(step, best)
         except HeadwaterError as error:
@@ -156,28 +156,19 @@ class Checkpoints:
     def _fill(self, stage: Stage, state: dict[str, Tensor], record: dict[str, Any]) -> None:
         """Write from all ranks into a folder that the first one creates, and renames at the end.
 
-        Raises StorageError on the first rank if it cannot create the folder, on all ranks if one cannot write.
+        Raises StorageError on all ranks if the first one cannot create the folder, or if one cannot write.
         """
         try:
             with ExitStack() as stack:
-                work, refusal = None, None
+                work = self.ranks.on_first(lambda: stack.enter_context(stage.write()))
+                if self.sharded:
+                    _write_shards(work, state, self.ranks.group)  # returns when every rank has written
+                else:
+                    save_file(state, work / _WHOLE)
                 if self.ranks.is_first:
-                    try:
-                        work = stack.enter_context(stage.write())
-                    except HeadwaterError as error:
-                        refusal = error
-                work = self.ranks.broadcast(work)
-                if work is not None:
-                    if self.sharded:
-                        _write_shards(work, state, self.ranks.group)  # returns when every rank has written
-                    else:
-                        save_file(state, work / _WHOLE)
-                    if self.ranks.is_first:
-                        if self.describe is not None:
-                            self.describe(work)
-                        write_json(work / _RECORD, record)
-            if refusal is not None:
-                raise refusal
+                    if self.describe is not None:
+                        self.describe(work)
+                    write_json(work / _RECORD, record)
         finally:
             self.ranks.barrier()
 
