@@ -38,7 +38,7 @@ class Plugin:
     """An entry point of another distribution: where its object is, and the distribution's summary."""
 
     target: str
-    summary: str
+    summary: str = ""
 
     def load(self) -> Any:
         """Import the object; raise ResourceError if its distribution is damaged."""

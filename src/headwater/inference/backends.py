@@ -36,7 +36,7 @@ def open_network(model: Model, precision: Precision | None = None, *, consume: b
     own = "bf16" if weight.dtype == torch.bfloat16 else "fp32"
     precision = choose_precision(precision or own, model.config, weight.device)
     if target := architecture_of(model.config).network:
-        made: Network = Plugin(target, "").load()(model, precision)
+        made: Network = Plugin(target).load()(model, precision)
         return made
     assert isinstance(model, Transformer)
     if supported(model):

@@ -12,7 +12,6 @@ text and equations. Pre-training, fine-tuning and conversion have it as a key.
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from pydantic import Field, model_validator
 
 from headwater.config import Config
 from headwater.errors import UsageError, suggest
-from headwater.plugins import OPTIONAL_ARCHITECTURES, not_installed, register_plugins
+from headwater.plugins import OPTIONAL_ARCHITECTURES, Plugin, not_installed, register_plugins
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -285,9 +284,8 @@ def build_model(config: ModelConfig, *, seed: int | None = None, device: str = "
     """
     import torch
 
-    module, name = architecture_of(config).module.split(":")
     with torch.device("meta"):
-        model: Model = getattr(importlib.import_module(module), name)(config)
+        model: Model = Plugin(architecture_of(config).module).load()(config)
     if device != "meta":
         model = model.to_empty(device=device)
     if seed is not None:
