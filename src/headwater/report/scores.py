@@ -102,21 +102,19 @@ def _lost(details: Mapping[str, Any]) -> str:
     return f"; {lost:.1%} of the text is lost by the tokenizer" if lost else ""
 
 
-def _cut(details: Mapping[str, Any]) -> str:
-    cut = details.get("cut contexts", 0)
-    return f"; {counted(cut, 'context')} cut to fit the model" if cut else ""
-
-
 def _score_row(entry: Mapping[str, Any], model: str) -> ScoreRow:
+    name, cut = entry["protocol"], entry["details"].get("cut contexts", 0)
+    if entry.get("higher_is_better") is False:
+        name += _lost(entry["details"])
+    if cut:
+        name += f"; {counted(cut, 'context')} cut to fit the model"
     overlap = entry["details"].get("overlap", {})
     has_score = overlap.get("value without") is not None
     short = overlap.get("cannot be judged", 0)
     unjudged = f", {short:,} too short to be judged for overlap" if short else ""
     low, high = of_score(entry["metric"], entry["value"], entry["stderr"], entry["count"])
     return ScoreRow(
-        name=entry["protocol"]
-        + (_lost(entry["details"]) if entry.get("higher_is_better") is False else "")
-        + _cut(entry["details"]),
+        name=name,
         metric=entry["metric"],
         value=entry["value"],
         low=low,

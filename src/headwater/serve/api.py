@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from operator import attrgetter
@@ -72,8 +72,15 @@ def create_app(models: list[Served], config: ServeConfig, keys: Keys | None = No
     )
     app.state.server = server
     app.add_middleware(Guard, config=config, keys=keys, metrics=server.metrics)
-    if config.allow_origins:
-        _permit(app, config.allow_origins)
+    if config.allow_origins:  # the last, so the outermost: it answers a preflight, which has no key
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=config.allow_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=["X-Request-Id", "Retry-After"],
+            allow_private_network=True,
+        )
     _answer_errors(app)
     _add_openai(app, server)
     _add_own(app, server)
@@ -81,21 +88,6 @@ def create_app(models: list[Served], config: ServeConfig, keys: Keys | None = No
     _add_operation(app, server)
     _add_page(app)
     return app
-
-
-def _permit(app: FastAPI, origins: Sequence[str]) -> None:
-    """Permit pages of other sites to use the server.
-
-    Call it last: the outermost middleware adds its headers to every answer, and needs no key for a preflight.
-    """
-    app.add_middleware(
-        CORSMiddleware,
-        allow_origins=origins,
-        allow_methods=["GET", "POST"],
-        allow_headers=["*"],
-        expose_headers=["X-Request-Id", "Retry-After"],
-        allow_private_network=True,
-    )
 
 
 def _answer_errors(app: FastAPI) -> None:
