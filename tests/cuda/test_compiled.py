@@ -116,8 +116,7 @@ def test_one_graph_serves_every_block_and_length_of_fine_tuning(
     with torch.no_grad():
         for batch in validation:
             assert trainer.model(batch).logits.isfinite().all()
-    modes = 3 if dropout else 2  # with dropout, without, and without gradients
-    assert counters["stats"]["unique_graphs"] == modes
+    assert counters["stats"]["unique_graphs"] == 2  # with gradients, and without
     assert not counters["graph_break"]
 
 
