@@ -316,12 +316,11 @@ def _train(
     """Train, and write the weights with the lowest held-out loss as a model folder; every rank calls this."""
     run = build_run(config, tokens, out, ranks, progress)
     run.on_update = on_update
-    tokenizer = tokenizer_of(config.architecture, tokens)
 
     def after_update() -> dict[str, float]:
         model, step = run.trainer.model, run.trainer.step
         if ranks.is_first and config.sample_every and step % config.sample_every == 0:
-            write_sample(model, step, config, tokenizer, out, progress)
+            write_sample(model, step, config, tokenizer_of(config.architecture, tokens), out, progress)
         return {} if more_figures is None else more_figures(model, step)
 
     run.more_figures = after_update
