@@ -473,6 +473,15 @@ def test_a_strangers_tokenizer_is_bounded(tmp_path: Path, content: dict[str, Any
     assert len(str(refused.value)) < 600
 
 
+@pytest.mark.parametrize("tokens", ["<a>", 5, [{"id": 1}], [{"content": 5}]])
+def test_special_tokens_that_are_not_a_list_of_texts_are_refused(tmp_path: Path, tokens: Any) -> None:
+    write_json(tmp_path / "tokenizer.json", unigram_content())
+    for key in ("additional_special_tokens", "extra_special_tokens"):
+        write_json(tmp_path / "tokenizer_config.json", {key: tokens})
+        with pytest.raises(DataError, match="cannot be read"):
+            Tokenizer.load(tmp_path)
+
+
 def test_a_text_that_the_library_refuses_is_a_data_error(tmp_path: Path) -> None:
     content = unigram_content()
     content["model"]["unk_id"] = None

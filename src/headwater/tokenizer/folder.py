@@ -201,11 +201,12 @@ def read_folder(files: TokenizerFiles) -> Vocabulary:
     ):
         content = {**content, "added_tokens": []}
     settings = files.settings
-    more = files[_SETTINGS].get("extra_special_tokens") or settings.get("additional_special_tokens") or []
-    names = [settings[role] for role in _NAMED if isinstance(settings.get(role), str)]
-    for name in more if isinstance(more, list) else more.values():
-        names.append(name["content"] if isinstance(name, dict) else str(name))
-    return library.read_library(content, files.listed, names, folder)
+    with library.library_errors(f"the tokenizer of {folder} cannot be read", "Get its files again"):
+        more = files[_SETTINGS].get("extra_special_tokens") or settings.get("additional_special_tokens") or []
+        names = [settings[role] for role in _NAMED if isinstance(settings.get(role), str)]
+        for name in more if isinstance(more, list) else more.values():
+            names.append(name["content"] if isinstance(name, dict) else str(name))
+        return library.read_library(content, files.listed, names, folder)
 
 
 def _of_library(files: TokenizerFiles) -> dict[str, Any]:

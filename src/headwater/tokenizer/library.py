@@ -133,22 +133,21 @@ def read_library(
 ) -> Vocabulary:
     """Return the vocabulary of a tokenizer in JSON, with the listed tokens and the special tokens of these names.
 
-    Raises DataError for one that would take more time or memory than any in use, or that the library refuses, as
-    for a merge of unknown tokens.
+    Raises DataError for one that would take more time or memory than any in use, and the library's error for one
+    that it refuses, as for a merge of unknown tokens.
     """
     import tokenizers
 
     _require_bounded(content, folder)
     model = {**content["model"], **({"dropout": None} if "dropout" in content["model"] else {})}  # for training
     plain = {**content, "model": model, "padding": None, "truncation": None}
-    with library_errors(f"the tokenizer of {folder} cannot be read", "Get its files again"):
-        made = tokenizers.Tokenizer.from_str(json.dumps(plain))
-        present = made.get_added_tokens_decoder().values()
-        tokens = [tokenizers.AddedToken(**token._asdict()) for token in listed]
-        known, texts = {repr(token) for token in present}, {token.content for token in (*present, *tokens)}
-        made.add_tokens([token for token in tokens if repr(token) not in known])
-        made.add_special_tokens([name for name in names if name not in texts])
-        saved, ids = json.loads(made.to_str()), made.get_vocab(with_added_tokens=True)
+    made = tokenizers.Tokenizer.from_str(json.dumps(plain))
+    present = made.get_added_tokens_decoder().values()
+    tokens = [tokenizers.AddedToken(**token._asdict()) for token in listed]
+    known, texts = {repr(token) for token in present}, {token.content for token in (*present, *tokens)}
+    made.add_tokens([token for token in tokens if repr(token) not in known])
+    made.add_special_tokens([name for name in names if name not in texts])
+    saved, ids = json.loads(made.to_str()), made.get_vocab(with_added_tokens=True)
     by_id = [""] * (max(ids.values(), default=-1) + 1)
     for text, number in ids.items():
         if by_id[number]:
