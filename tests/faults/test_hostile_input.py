@@ -235,7 +235,7 @@ def test_pages_above_their_limit_are_refused(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(pages, "PAGE_BYTES", 4_000)
     (tmp_path / "a.html").write_bytes(b"<p>" + b"0" * 4_000)
     bomb = gzip.compress(b"0" * MEBI)
-    assert len(pages._unpacked(bomb)) == 4_001
+    assert pages.unpack_body(bomb, 4_001) == (b"0" * 4_001, False)
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: gzip\r\n\r\n"
     record = b"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: http://a.org/\r\n"
     record += b"Content-Type: application/http; msgtype=response\r\n"
