@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import codecs
+import gzip
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from headwater.errors import DataError, UsageError
-from headwater.reading import file_encoding, open_table, text_blocks, text_encoding
+from headwater.reading import CompressedFile, file_encoding, open_table, split_text, text_blocks, text_encoding
+from headwater.reading.files import FileLimits
 
 KOREAN = "강물은 북쪽 산에서 시작하여 남쪽 바다로 흐른다.\n사람들은 강가에 모여 이야기를 나눈다.\n"
 OTHERS = {
@@ -64,6 +67,37 @@ def test_bytes_without_an_encoding_are_undecided(tmp_path: Path) -> None:
     noise = bytes((7 * number * number + 129 * number) % 256 for number in range(4000)).replace(b"\0", b"")
     with pytest.raises(DataError, match=r"the encoding of .*a\.txt cannot be decided\. Name it"):
         read(tmp_path / "a.txt", noise)
+
+
+def test_the_text_before_the_end_of_a_cut_file_is_read(tmp_path: Path) -> None:
+    lines = "".join(f"line {number} of {number**9}\n" for number in range(200_000))
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress(lines.encode())[:1_000_000])
+    received: list[str] = []
+    with pytest.raises(DataError, match="ends early"):
+        received.extend(text_blocks(path, encoding=""))  # a list has what came before an error
+    assert len("".join(received)) > 2_000_000
+    assert lines.startswith("".join(received))
+
+
+def test_a_bomb_is_not_unpacked_whole_to_detect_its_encoding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FileLimits, "UNPACKED_CHARACTERS", 1 << 20)
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress(b"a" * (100 << 20)))
+    unpacked: list[int] = []
+    blocks = CompressedFile.blocks
+
+    def counted(file: CompressedFile) -> Iterator[bytes]:
+        for block in blocks(file):
+            unpacked.append(len(block))
+            yield block
+
+    monkeypatch.setattr(CompressedFile, "blocks", counted)
+    with pytest.raises(DataError, match="unpacks to a text of more than"):
+        list(split_text(path, "\n", ""))
+    assert sum(unpacked) < 50 << 20
 
 
 def test_a_byte_order_mark_is_not_text(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path, PurePath
 
 from headwater.errors import DataError
@@ -104,21 +105,26 @@ def text_blocks(path: Path, block_bytes: int | None = None, encoding: str | None
 
 
 def file_encoding(path: Path, block_bytes: int = _BLOCK_BYTES) -> str:
-    """Return the encoding of a file by its first characters beyond ASCII; raise DataError if it is undecided."""
-    held, lines = b"", 0
-    for block in byte_blocks(path, block_bytes):
-        sample, held = held + block, b""
-        if block and not sample.isascii() and sample[:-_CHARACTER_BYTES].isascii():
-            held = sample[-_HELD_BYTES:]  # it may end inside a character
-        elif (encoding := encoding_of(sample)) != UTF_8 or not sample.isascii():
-            if not encoding:
-                require_text(sample, path, "", lines)
-                raise DataError(
-                    f"the encoding of {path} cannot be decided", repair="Name it, as with: --encoding NAME"
-                )
-            return encoding
-        lines += sample.count(b"\n", 0, len(sample) - len(held))
-    return UTF_8
+    """Return the encoding of a file by its first characters beyond ASCII; raise DataError if it is undecided.
+
+    A file that cannot be read further, or unpacks to far more than its size, has the encoding of what was read:
+    `text_blocks` yields that before it raises the error.
+    """
+    encoding, held, lines, size = UTF_8, b"", 0, 0
+    with suppress(DataError):
+        for block in byte_blocks(path, block_bytes):
+            sample, held = held + block, b""
+            if block and not sample.isascii() and sample[:-_CHARACTER_BYTES].isascii():
+                held = sample[-_HELD_BYTES:]  # it may end inside a character
+            elif (encoding := encoding_of(sample)) != UTF_8 or not sample.isascii():
+                break
+            lines += sample.count(b"\n", 0, len(sample) - len(held))
+            size += len(block)
+            check_unpacked(path, size)
+    if not encoding:
+        require_text(sample, path, "", lines)
+        raise DataError(f"the encoding of {path} cannot be decided", repair="Name it, as with: --encoding NAME")
+    return encoding
 
 
 def byte_blocks(path: Path, block_bytes: int) -> Iterator[bytes]:
