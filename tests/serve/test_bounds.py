@@ -505,6 +505,7 @@ def test_health_turns_red_when_the_engines_thread_ends(
         assert client.get("/health").status_code == 503
         assert client.get("/health").json()["failed"] == ["base"]
         assert client.post("/v1/completions", json={"prompt": "the"}).status_code == 503
+        assert served.worker.held == 0  # else later requests were told that the queue is full
         assert 'headwater_engine_alive{model="base"} 0' in client.get("/metrics").text
     assert "the engine's thread has ended" in caplog.text
 

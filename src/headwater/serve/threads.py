@@ -49,8 +49,11 @@ class Worker:
     def open(self, requests: Sequence[tuple[Request, int]]) -> Iterator[AsyncIterator[tuple[int, Event]]]:
         """Start continuations, each a checked request with its length; at the end of the block, cancel the rest.
 
-        Gives the number of a continuation with its next event, in turn. Raises Problem 429 if the queue is full.
+        Gives the number of a continuation with its next event, in turn. Raises Problem 429 if the queue is full,
+        503 if the engine has stopped.
         """
+        if not self.alive:
+            raise _dead()
         if self._stopping:
             raise Problem(503, "The server is stopping.", code="stopping")
         if self.held + len(requests) > self.capacity:
@@ -76,7 +79,7 @@ class Worker:
             running -= event.finished is not None
             yield number, event
         if running and not self.alive:
-            raise Problem(503, "The model's engine has stopped. Restart the server.", code="engine_stopped")
+            raise _dead()
         if running:  # cancelled by an error: nobody reads what the end of the block cancels
             raise Problem(500, "The model failed on this request.", code="engine_fault")
 
@@ -141,6 +144,10 @@ class Worker:
             if event.finished is not None:
                 del self._running[generation]
             events.put_nowait((number, event))
+
+
+def _dead() -> Problem:
+    return Problem(503, "The model's engine has stopped. Restart the server.", code="engine_stopped")
 
 
 def give_way() -> None:
