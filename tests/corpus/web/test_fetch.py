@@ -39,11 +39,12 @@ from headwater.corpus import (
     read_pages,
 )
 from headwater.corpus.web.addresses import is_public
-from headwater.corpus.web.answers import retry_after
+from headwater.corpus.web.answers import Refused, retry_after
 from headwater.corpus.web.crawl_database import DATABASE, CrawlDatabase, WaitingLink
 from headwater.corpus.web.fetch import _Fetch
 from headwater.corpus.web.robots import RobotsFile
 from headwater.corpus.web.urls import host_of
+from headwater.corpus.web.visit import Visitor
 from headwater.errors import FolderError, UsageError
 from headwater.storage import open_folder
 
@@ -364,6 +365,22 @@ def test_a_redirect_to_a_busy_host_waits_there_not_in_its_visit(
     assert len({url for url, _ in moved}) == len(moved) == 3
     requested = Counter(path for host, path, *_ in web.visits if host != "a" and path != "/robots.txt")
     assert set(requested.values()) == {1}, "the redirect itself is not requested again"
+
+
+def test_links_that_are_refused_at_once_do_not_hold_up_other_hosts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+
+    async def forbidden(visitor: Visitor, url: str, hops: tuple[str, ...] = ()) -> Any:
+        order.append(host_of(url))
+        raise Refused("robots.txt forbids it")
+
+    monkeypatch.setattr(Visitor, "visit", forbidden)
+    urls = [f"http://{host}.test/{number}" for host in "ab" for number in range(50)]
+    found = fetch(make_links(tmp_path, urls), tmp_path / "pages")
+    assert found["outcomes"] == {"robots.txt forbids it": 100}
+    assert {*order[:4]} == {"a.test", "b.test"}
 
 
 def test_a_host_is_revisited_only_after_its_retry_after(tmp_path: Path, web: Any) -> None:

@@ -144,6 +144,7 @@ class _Fetch:
                 await asyncio.sleep(wait)
             async with self._visits:
                 await self._visit(name)
+            await asyncio.sleep(0)  # for other hosts: a link that robots.txt forbids is refused without waiting
             self._changed.set()
         del self._hosts[name]
 
