@@ -523,7 +523,8 @@ def test_a_task_without_a_score_fails_and_the_rest_is_kept(
     assert len(Results.read(out.with_name("two")).results) == 2
     (tmp_path / "lambada_test.jsonl").write_text("damaged\n", encoding="utf-8")
     folders[-1] = str(out.with_name("three"))
-    assert main(["evaluate", *folders, "--tasks", "continuation.four,lambada.openai.last-token"]) == 1
+    assert main(["evaluate", *folders, "--tasks", "continuation.four,lambada"]) == 1
+    assert "Error: lambada: no score" in capsys.readouterr().err, "not its protocols once more"
 
 
 def test_the_bytes_of_a_stream_are_the_text_that_was_packed(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:

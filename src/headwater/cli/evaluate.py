@@ -100,7 +100,8 @@ def evaluate(
     # A name that selects several protocols has a score if one of them has: few models and folders fit them all.
     scored = {result.protocol for result in results.results}
     unscored = [name for name in names if scored.isdisjoint(task.protocol for task in select([name]))]
-    unscored += [entry.protocol for entry in results.skipped if entry.failed and entry.protocol not in unscored]
+    covered = {task.protocol for name in unscored for task in select([name])}
+    unscored += [entry.protocol for entry in results.skipped if entry.failed and entry.protocol not in covered]
     if unscored:
         raise ResourceError(
             f"{', '.join(unscored)}: no score, for the reason above; {out} has the other scores",
