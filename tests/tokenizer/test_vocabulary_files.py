@@ -227,6 +227,16 @@ def test_a_vocabulary_of_characters_needs_its_unknown_token(tmp_path: Path) -> N
         Tokenizer.load(tmp_path)
 
 
+def test_an_added_token_with_two_ids_has_the_first(small: Tokenizer, tmp_path: Path) -> None:
+    small.save(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    listed = content["added_tokens_decoder"]
+    listed[str(small.vocabulary_size)] = listed[str(small.end_of_text)]
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert Tokenizer.load(tmp_path).identity == small.identity  # as transformers opens it
+
+
 def test_a_file_without_a_vocabulary_is_refused(small: Tokenizer, tmp_path: Path) -> None:
     small.save(tmp_path)
     (tmp_path / "tokenizer.json").write_text('{"model": {"type": "WordPiece"}}', encoding="utf-8")

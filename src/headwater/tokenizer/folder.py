@@ -112,7 +112,7 @@ class TokenizerFiles:
         return has_words_alone or self.tokenizer_class == "BertTokenizer"
 
     @cached_property
-    def listed(self) -> dict[AddedToken, int]:
+    def listed(self) -> list[tuple[AddedToken, int]]:
         """The added tokens of `tokenizer_config.json`, else of the older `added_tokens.json`, by id."""
         decoder = self[_SETTINGS].get("added_tokens_decoder")
         if isinstance(decoder, dict):
@@ -129,7 +129,7 @@ class TokenizerFiles:
                 for content, i in self["added_tokens.json"].items()
             ]
         tokens = [_added_token(entry, i, path) for entry, i in entries]
-        return dict(sorted(tokens, key=lambda item: item[1]))
+        return sorted(tokens, key=lambda item: item[1])
 
     @cached_property
     def added(self) -> dict[AddedToken, int]:
@@ -141,8 +141,8 @@ class TokenizerFiles:
         known = entries if isinstance(entries, list) else [entries]
         in_library = [_added_token(entry, None, path) for entry in known]
         newer_first = "added_tokens_decoder" in self[_SETTINGS]
-        listed, tokens = list(self.listed.items()), dict[str, tuple[AddedToken, int]]()
-        for token, index in (*listed, *in_library) if newer_first else (*in_library, *listed):
+        tokens: dict[str, tuple[AddedToken, int]] = {}
+        for token, index in (*self.listed, *in_library) if newer_first else (*in_library, *self.listed):
             tokens.setdefault(token.content, (token, index))
         return dict(tokens.values())
 
@@ -206,7 +206,7 @@ def read_folder(files: TokenizerFiles) -> Vocabulary:
         names = [settings[role] for role in _NAMED if isinstance(settings.get(role), str)]
         for name in more if isinstance(more, list) else more.values():
             names.append(name["content"] if isinstance(name, dict) else str(name))
-        return library.read_library(content, files.listed, names, folder)
+        return library.read_library(content, [token for token, _ in files.listed], names, folder)
 
 
 def _of_library(files: TokenizerFiles) -> dict[str, Any]:
