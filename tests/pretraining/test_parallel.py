@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import signal
 import socket
 import subprocess
@@ -18,9 +19,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from headwater.errors import TrainingError, UsageError
+from headwater.errors import FolderError, TrainingError, UsageError
 from headwater.model import load_model
-from headwater.training import process_group, read_journal
+from headwater.training import Ranks, process_group, read_journal
 from headwater.training.parallel import agreed_name
 
 Launched = Callable[[list[str], Path], AbstractContextManager[subprocess.Popen[bytes]]]
@@ -131,6 +132,25 @@ def test_a_callers_process_group_is_used_and_kept(monkeypatch: pytest.MonkeyPatc
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def test_an_error_of_the_first_rank_is_raised_on_every_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[bytes] = []
+
+    def broadcast(self: Ranks, value: Any) -> Any:
+        if self.is_first:
+            sent.append(pickle.dumps(value))
+        return pickle.loads(sent[-1])
+
+    def fail() -> None:
+        raise FolderError("every checkpoint is damaged", repair="Remove them")
+
+    monkeypatch.setattr(Ranks, "broadcast", broadcast)
+    first, second = Ranks(0, 2), Ranks(1, 2)
+    for rank, work in ((first, fail), (second, lambda: pytest.fail("called"))):
+        with pytest.raises(FolderError, match=r"every checkpoint is damaged. Remove them"):
+            rank.on_first(work)
+    assert [first.on_first(lambda: 3), second.on_first(lambda: 4)] == [3, 3]
 
 
 def test_too_little_memory_is_one_clear_error() -> None:

@@ -83,10 +83,9 @@ class Choice(Task):
             raise DataError("the right answer is unknown", expected="answers and the right one")
         requests = self._ask(example, encoder)
         if self.scoring == "gain":
+            # Without a start the first token has no score.
+            least = 2 if encoder.tokenizer.start_of_text is None else 1
             # The same tokens as after the context, so that a cut answer is compared with itself.
-            least = (
-                2 if encoder.tokenizer.start_of_text is None else 1
-            )  # without a start the first token has no score
             alone = [request.continuation for request in requests if len(request.continuation) >= least]
             requests += [encoder.after_start(ids) for ids in alone]
         return requests

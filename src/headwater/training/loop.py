@@ -1,7 +1,6 @@
 """The training loop for every objective, from the newest checkpoint to the last update.
 
-Around each update: the next batch is read ahead, a function of the step alone, so that a resumed run reads the
-same; then validation, journal, checkpoint and progress. Ctrl-C and
+Around each update: the next batch is read ahead; then validation, journal, checkpoint and progress. Ctrl-C and
 SIGTERM end the run after a checkpoint. Without a folder the loop runs in memory: it writes no journal and no
 checkpoints, and copies the best weights.
 """

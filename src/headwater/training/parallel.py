@@ -27,8 +27,6 @@ from headwater.errors import HeadwaterError, TrainingError, UsageError
 PATIENCE = timedelta(minutes=10)
 # For a collective: a rank may write a large checkpoint to slow storage. NCCL's default is 10 minutes.
 TIMEOUT = timedelta(minutes=30)
-
-
 T = TypeVar("T")
 
 
