@@ -267,6 +267,9 @@ def test_a_recipe_names_one_member(base: Path, tmp_path: Path, recipe: str) -> N
     config = FinetuneConfig.build({"recipe": recipe, "epochs": 1})
     metrics = finetune(config, tmp_path / "m", model=base, train=table(tmp_path / "t.csv", rows))
     assert (metrics["recipe"], FineTuned.load(tmp_path / "m").description.weights) == (recipe, {recipe: 1.0})
+    page = (tmp_path / "m" / "report.html").read_text()
+    assert ("<p>There are none.</p>" in page) == (metrics["mistakes"] == [])
+    assert metrics["mistakes"] == [] or recipe != "tfidf"
     assert predict_file(tmp_path / "m", tmp_path / "t.csv", tmp_path / "p.csv")["labelled"] == 40
 
 
