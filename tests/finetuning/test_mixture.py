@@ -17,7 +17,7 @@ from tests.finetuning.test_finetune_resume import Stop, content_of
 
 import headwater as hw
 from headwater.cli.main import main
-from headwater.errors import DataError, FolderError, UsageError
+from headwater.errors import DataError, FolderError, StorageError, UsageError
 from headwater.finetuning import (
     FinetuneConfig,
     FineTuned,
@@ -43,6 +43,7 @@ from headwater.finetuning.results.metrics import paired_difference, reliability
 from headwater.finetuning.rows.split import folds
 from headwater.inference import load
 from headwater.model import preset
+from headwater.storage import Progress
 from headwater.training import Trainer
 
 ABC = Labels(target="class", names=["a", "b", "c"])
@@ -356,30 +357,58 @@ def test_a_stopped_cross_validation_resumes(base: Path, tmp_path: Path, monkeypa
     for module in (fit_module, members_module):
         monkeypatch.setattr(module, "POLICY", everything)
     rows, _ = reviews(36, wrong=9)
-    config = FinetuneConfig.build({"recipe": "auto", "epochs": 2})
+    config = FinetuneConfig.build({"recipe": "auto", "epochs": 3, "checkpoint_every": 1})
     train = table(tmp_path / "t.csv", rows)
     whole = finetune(config, tmp_path / "whole", model=base, train=train)
     assert {one["name"] for one in whole["members"]} == {"tfidf", "probe", "lp-ft"}
-    trained: list[Any] = []
-    original = members_module.train_task
-
-    def stopping(*given: Any, **more: Any) -> Any:
-        if len(trained) == 2:
-            raise Stop
-        trained.append(given[1])
-        return original(*given, **more)
-
-    monkeypatch.setattr(members_module, "train_task", stopping)
-    with pytest.raises(Stop):
-        finetune(config, tmp_path / "stopped", model=base, train=train)
     updates: list[int] = []
     update = Trainer.update
-    monkeypatch.setattr(members_module, "train_task", original)
+
+    def stopping(*given: Any) -> Any:
+        if len(updates) == 3 + 1:
+            raise Stop
+        updates.append(1)
+        return update(*given)
+
+    with monkeypatch.context() as patched, pytest.raises(Stop):
+        patched.setattr(Trainer, "update", stopping)
+        finetune(config, tmp_path / "stopped", model=base, train=train)
+    updates.clear()
     monkeypatch.setattr(Trainer, "update", lambda *given: [updates.append(1), update(*given)][1])
     assert finetune(config, tmp_path / "stopped", model=base, train=train) == whole
-    assert len(updates) == 2  # of the third fold
+    assert len(updates) == 2 + 3  # of the second and the third fold
     assert content_of(tmp_path / "stopped") == content_of(tmp_path / "whole")
     assert not (tmp_path / "stopped" / "folds").exists()
+
+
+def test_warnings_and_curves_of_a_cross_validation_are_kept(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tracker(name: str, out: Path, *_: Any) -> Any:
+        (out / "tensorboard").mkdir(exist_ok=True)
+        (out / "tensorboard" / "events").write_text(out.name)
+        return (lambda line: None), (lambda: None)
+
+    def full(*_: Any) -> None:
+        raise StorageError("no space is left")
+
+    class Notes(Progress):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    notes: list[str] = []
+    monkeypatch.setattr("headwater.training.loop.open_tracker", tracker)
+    rows, _ = reviews(36)
+    config = FinetuneConfig.build({"recipe": "lp-ft", "epochs": 1, "track": ["tensorboard"]})
+    train = table(tmp_path / "t.csv", rows)
+    with monkeypatch.context() as patched:
+        patched.setattr("headwater.training.checkpoint.save_file", full)
+        with pytest.raises(StorageError, match="was not written: the warning above says why"):
+            finetune(config, tmp_path / "m", model=base, train=train, progress=Notes())
+    assert any("no space is left" in note for note in notes)
+    finetune(config, tmp_path / "m", model=base, train=train)
+    curves = sorted(path.read_text() for path in (tmp_path / "m" / "tensorboard").glob("*/events"))
+    assert curves == ["m-0", "m-1", "m-2"]
 
 
 def test_tuning_of_few_rows_is_the_mean_of_its_folds(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,6 +134,8 @@ def run_stage(
                 lines = _predictions(fitted.model, part.rows, tests[name])
                 write_json_lines(out / f"predictions-{name}.jsonl", lines)
             metrics = _write_results(out, fitted, results)
+            for curves in out.glob(f"{FOLDERS}/*/tensorboard"):
+                shutil.copytree(curves, out / "tensorboard" / curves.parent.name, dirs_exist_ok=True)
         stage.finish(only={path.name for path in out.iterdir()} - {CHECKPOINTS, FOLDERS, JOURNAL})
         remove_work(out)
     return metrics

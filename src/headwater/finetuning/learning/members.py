@@ -39,7 +39,7 @@ from headwater.finetuning.model.mixture import mean_loss, mixture_weights, pool
 from headwater.finetuning.model.tfidf import Tfidf
 from headwater.finetuning.rows.labels import Labels
 from headwater.finetuning.rows.row import MemberName, TaskName
-from headwater.storage import SILENT, storage_errors
+from headwater.storage import Progress, storage_errors
 
 if TYPE_CHECKING:
     from headwater.model import Model
@@ -151,6 +151,17 @@ def _line_labels(labels: Labels) -> Labels:
     return Labels(target="class", names=["wrong", "right"]) if labels.target == "answer" else labels
 
 
+class _NotesOnly(Progress):
+    """Shows the notes of a training that is a part of a stage, such as warnings."""
+
+    def __init__(self, shown: Progress) -> None:
+        self._shown = shown
+
+    def note(self, text: str) -> None:
+        """See Progress."""
+        self._shown.note(text)
+
+
 def _learn_lp_ft(
     examples: Examples, config: FinetuneConfig, reporter: Reporter, members: Members
 ) -> Member | None:
@@ -168,14 +179,17 @@ def _learn_lp_ft(
     training: Training | None = None
     reporter.progress.start("cross-validation", len(examples.splits), "trainings")
     for number, (learn, held) in enumerate(examples.splits):
-        out = None if reporter.out is None else reporter.out / FOLDERS / str(number)
-        if out is not None:
+        out = None
+        if reporter.out is not None:  # trackers name a training by its folder
+            out = reporter.out / FOLDERS / f"{reporter.out.resolve().name}-{number}"
             with storage_errors(out):
                 out.mkdir(parents=True, exist_ok=True)
-        model, training = _tune(examples, config, probe, learn, None, replace(reporter, progress=SILENT, out=out))
+        fold = replace(reporter, progress=_NotesOnly(reporter.progress), out=out)
+        model, training = _tune(examples, config, probe, learn, None, fold)
         shares.append(model.predict(examples.seen.take(held), examples.labels)[0])
         average = average or AveragedModel(model)
         average.update_parameters(model)
+        del model  # before the next one takes memory
         reporter.progress.advance(number + 1)
         if number == 0 and others and len(held) >= POLICY.least_rows:
             own = {name: held_shares[: len(held)] for name, held_shares in others.items()}
