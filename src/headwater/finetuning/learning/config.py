@@ -122,8 +122,8 @@ class FinetuneConfig(TrainConfig):
 
     recipe: Recipe = "gpt1"
     """gpt1: the paper's. tfidf: a linear model on TF-IDF of words and characters. probe: one on the base's
-    features. lp-ft: begin with the probe, then tune all weights. auto, the default of `headwater finetune` and of
-    the estimators: the mixture of the last three, or of tfidf and gpt1 for choices."""
+    features. lp-ft: begin with the probe, then tune all but the token embeddings. auto, the default of `headwater
+    finetune` and of the estimators: the mixture of the last three, or of tfidf and gpt1 for choices."""
     task: TaskName = "classify"
     """Which of the four inputs."""
     target: Target | None = None

@@ -1,7 +1,8 @@
 """`fit`: from examples to a mixture of members.
 
 The members' predictions of rows that they have not learned from, of the other folds or of validation rows, give
-the weights of the mixture and its temperature; then each member that has a weight learns from all rows.
+the weights of the mixture and its temperature. Then each member that has a weight learns from all rows, but LP-FT
+of few rows, which is the mean of its folds' models.
 """
 
 from __future__ import annotations
