@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--labels", type=Path, help="labels folder of a quick start, for the set sources")
     parser.add_argument("--out", type=Path, default=Path("few_labels.json"), help="results, kept and extended")
-    parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
+    parser.add_argument("--sets", nargs="+", choices=SETS, help="default: all, without --labels all but sources")
     parser.add_argument("--rows", nargs="*", type=int, default=[8, 64, 500], help="of a class; none: the table")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS[:3])
@@ -73,9 +73,12 @@ def main() -> None:
     parser.add_argument("--setfit", help="python of an environment with setfit, which is measured too")
     parser.add_argument("--most-seconds", type=float, default=3_600.0, help="after which SetFit is stopped")
     options = parser.parse_args()
+    sets = options.sets or [name for name in SETS if options.labels or name != "sources"]
+    if "sources" in sets and options.labels is None:
+        parser.error("the set sources needs --labels FOLDER")
     methods = [name for name in METHODS if name in options.methods or (name == "setfit" and options.setfit)]
     results = Results(options.out)
-    for name, per_class, seed in itertools.product(options.sets, options.rows, options.seeds):
+    for name, per_class, seed in itertools.product(sets, options.rows, options.seeds):
         train, test = read(name, options.labels if name == "sources" else options.data)
         rows = sample(train, per_class, seed, is_score=name == "stsb")
         measured = [test[n] for n in np.random.default_rng(0).permutation(len(test))[: options.test]]
