@@ -145,19 +145,16 @@ class FineTuned:
 
     def prediction(self, number: int, share: npt.NDArray[np.float32]) -> Prediction:
         """Return one row's prediction from its probabilities, (outputs or answers,)."""
-        names, first, decision = (
-            self.labels.output_names,
-            self.labels.first_answer,
-            decide(self.labels, share[None])[0],
-        )
-        if self.labels.target == "labels":
+        labels, decision = self.labels, decide(self.labels, share[None])[0]
+        names, first = labels.output_names, labels.first_answer
+        if labels.target == "labels":
             chosen = [name for name, has in zip(names, decision, strict=True) if has]
             return Prediction(number, chosen, {n: round(float(p), 6) for n, p in zip(names, share, strict=True)})
         decided = float(decision)
         label: str | int | float = round(decided, 6)
-        if self.labels.target == "class":
+        if labels.target == "class":
             label = names[int(decided)]
-        elif self.labels.target == "answer":
+        elif labels.target == "answer":
             names, label = [str(first + index) for index in range(len(share))], first + int(decided)
         return Prediction(number, label, {n: round(float(p), 6) for n, p in zip(names, share, strict=True)})
 
