@@ -7,6 +7,7 @@ when their command is called, so that `--help` stays fast.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import re
@@ -206,8 +207,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return _run(arguments)
     finally:
-        if is_own_process and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while Python exits would print a traceback
+        if is_own_process:
+            gc.freeze()  # collections while Python exits would visit all that torch and scikit-learn made
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while Python exits would print a traceback
         _discard_unread(sys.stdout)
         _discard_unread(sys.stderr)
 
