@@ -548,6 +548,13 @@ def test_a_malformed_body_is_refused_in_the_apis_format(http: httpx.Client, cont
     assert answer.json()["error"]["type"] == "invalid_request_error"
 
 
+@pytest.mark.parametrize("key", ["x", "1_0", "1.0", " 7", "\uff19", ""])
+def test_a_key_of_logit_bias_that_is_not_a_token_id_is_named(http: httpx.Client, key: str) -> None:
+    answer = http.post("/v1/completions", json={"model": "base", "prompt": "the", "logit_bias": {key: 1}})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["message"]) == (400, f"logit_bias: {key!r} is not a token id.")
+
+
 def test_other_paths_methods_and_hosts_are_refused(http: httpx.Client) -> None:
     assert http.get("/nothing").json()["error"]["type"] == "invalid_request_error"
     assert http.get("/v1/completions").status_code == 405

@@ -39,8 +39,15 @@ def _few(fields: Any) -> Any:
     return fields
 
 
-_BiasedToken = Annotated[int, Field(strict=False, ge=0, le=2**31)]  # a key of JSON is a string
-Bias = Annotated[dict[_BiasedToken, Annotated[float, Field(ge=-100, le=100)]], BeforeValidator(_few)]
+def _token_id(key: str) -> int:
+    """Return the token id that a key of JSON is; pydantic would also read "1_0" and "1.0"."""
+    if not (key.isascii() and key.isdecimal()):
+        raise ValueError(f"{key[:40]!r} is not a token id")
+    return int(key)
+
+
+_Key = Annotated[TokenId, BeforeValidator(_token_id)]
+Bias = Annotated[dict[_Key, Annotated[float, Field(ge=-100, le=100)]], BeforeValidator(_few)]
 
 
 class Body(BaseModel):
