@@ -154,7 +154,7 @@ def _do_tasks(
     for part in TOKEN_PARTS:
         sums = {key: sum(count[part][key] for count in files) for key in COUNTED}
         counts[part] = {key: count for key, count in sums.items() if count or key in COUNTED[:3]}
-    _check_lengths(runner, counts)
+    _refuse_short_parts(runner, counts)
     tokens = sum(count["tokens"] for count in counts.values())
     progress.finish(f"{tokens:,} tokens, {counts['validation']['tokens']:,} of them held out")
     return counts
@@ -271,7 +271,8 @@ class PartEncoder:
         save_array(self._starts_file, np.concatenate(self._starts))
 
 
-def _check_lengths(runner: PackRunner, counts: Counts) -> None:
+def _refuse_short_parts(runner: PackRunner, counts: Counts) -> None:
+    """Raise DataError if the training or the held-out part is too short, after removing what was encoded."""
     for part, name in (("train", "training"), ("validation", "held-out")):
         tokens = counts[part]["tokens"]
         if tokens >= runner.minimum:
